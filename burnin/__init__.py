@@ -1,0 +1,5 @@
+"""burnin: burn GPUs in, find silent data corruption by checksum, vote and golden, and name the bad GPU.
+
+What belongs here: everything that touches torch and Triton. It runs alone (torch, numpy, click, rich, pyyaml).
+Always true: nothing here imports `fleetd`; `burnin.spec` and `burnin.vote` import neither torch nor numpy.
+"""

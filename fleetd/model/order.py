@@ -1,0 +1,55 @@
+"""Orders: what the controller wants done, each with an idempotency key, an epoch and a time after which it is void."""
+
+from dataclasses import dataclass
+
+from fleetd.model.ids import BootId, HostName, OrderId
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Quarantine:
+    """Take the host away from its users (an actuator carries it out)."""
+
+    id: OrderId
+    host: HostName
+    issued_at_s: float
+    why: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Release:
+    """Give the host back to its users, as far as fleetd's own hold goes (an actuator carries it out)."""
+
+    id: OrderId
+    host: HostName
+    issued_at_s: float
+    why: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunBurnin:
+    """Run a burn-in level on the host (its agent carries it out)."""
+
+    id: OrderId
+    host: HostName
+    issued_at_s: float
+    why: str
+    level: str
+    boot_id: BootId
+    """Epoch: the agent refuses an order that was issued for another boot."""
+    not_after_s: float
+    """Wall time after which the agent must not begin it."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Notify:
+    """Tell a human (page, log, webhook)."""
+
+    id: OrderId
+    host: HostName
+    issued_at_s: float
+    why: str
+
+
+Order = Quarantine | Release | RunBurnin | Notify
+FleetOrder = Quarantine | Release | Notify
+"""Orders that the controller's actuators carry out; the rest go to the host's agent."""
