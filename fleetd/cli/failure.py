@@ -17,7 +17,7 @@ class Failure(click.ClickException):
 
     def __init__(self, message: str, *, exit_code: int = USAGE) -> None:
         super().__init__(message)
-        self.exit_code = exit_code
+        self.exit_code = exit_code  # type: ignore[misc]  # click declares it a class variable
 
     def show(self, file: IO[Any] | None = None) -> None:
         """Print the line."""

@@ -1,0 +1,40 @@
+"""What a GPU is made to compute: one file a test family, run inside the child process of that GPU.
+
+What belongs here: torch code that makes inputs, launches, checksums. It knows nothing of other GPUs and judges nothing.
+Always true: the same (case, seed) gives the same bits on every healthy GPU of a vote key; exact cases on every device.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Protocol
+
+from burnin.spec import Ballot, Case, Inject, Proof
+
+if TYPE_CHECKING:
+    import torch
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Context:
+    """What a workload may know about where it runs."""
+
+    backend: str
+    """`cuda` (NVIDIA, and ROCm builds of torch), `cpu` or `sim`."""
+    device: "torch.device"
+    inject: Inject | None
+    """The fault planted on this GPU, if any; the workload hands its outputs through `burnin.inject`."""
+    alive: Callable[[], None]
+    """Call at least once a second of work: feeds the watchdog."""
+
+
+class Workload(Protocol):
+    """One test. Stateless between calls, except for compiled kernels and buffers it may keep on the device."""
+
+    def cases(self, ctx: Context) -> tuple[Case, ...]:
+        """The cases that exist on this backend, in the order of execution; sizes depend on the backend only."""
+
+    def ballot(self, ctx: Context, case: Case, *, iteration: int, seed: int, launches: int) -> Ballot:
+        """Make the inputs of `seed`, poison the output, launch `launches` times, checksum every output."""
+
+    def prove(self, ctx: Context, case: Case, *, seed: int) -> Proof:
+        """Compute the result of an exact case once and prove or refute it on the CPU (never called on others)."""
