@@ -11,7 +11,8 @@ from typing import Protocol
 
 from fleetd.model.finding import Finding
 from fleetd.model.host import Gpu, Hello, Host
-from fleetd.model.ids import HostName, OrderId, SpoolId
+from fleetd.model.ids import FindingId, HostName, OrderId, SpoolId
+from fleetd.model.journal import JournalEntry, OrderRecord, StoreImage
 from fleetd.model.order import FleetOrder, RunBurnin
 from fleetd.model.telemetry import GpuSample
 
@@ -238,3 +239,34 @@ RunBlocking = Callable[[Callable[[], object]], Awaitable[object]]
 """Runs a blocking function off the event loop (`fleetd.system`)."""
 
 Labels = Mapping[str, str]
+
+
+class Store(Protocol):
+    """The controller's ledger. All methods block; the controller calls them off the event loop."""
+
+    def load(self) -> StoreImage:
+        """Read the image that a controller starts from. Raises StoreError."""
+
+    def commit(self, entries: Sequence[JournalEntry]) -> None:
+        """Write the entries durably in one transaction: journal, hosts, findings, spool progress, open orders.
+
+        All or nothing. Raises StoreError.
+        """
+
+    def finding_known(self, finding: FindingId) -> bool:
+        """Whether a finding with this id was ever committed. Raises StoreError."""
+
+    def finish_order(self, order: OrderId, result: str) -> None:
+        """Mark an order as carried out; idempotent. Raises StoreError."""
+
+    def history(self, host: HostName, *, limit: int) -> tuple[JournalEntry, ...]:
+        """The newest entries of one host, oldest first. Raises StoreError."""
+
+    def findings(self, host: HostName, *, limit: int) -> tuple[Finding, ...]:
+        """The newest findings of one host, newest first. Raises StoreError."""
+
+    def orders(self, host: HostName, *, limit: int) -> tuple[OrderRecord, ...]:
+        """The newest orders of one host, oldest first. Raises StoreError."""
+
+    def close(self) -> None:
+        """Close the ledger; idempotent."""

@@ -1,0 +1,44 @@
+# Everything from nothing: `make demo`, `make test`. Each target sets up what it needs.
+PYTHON ?= python3
+VENV ?= .venv
+BIN := $(VENV)/bin
+STAMP := $(VENV)/.installed
+SETUP_INPUTS := pyproject.toml constraints.txt
+
+.PHONY: help deps demo test e2e lint protos clean bench-checksum bench-gemm
+
+help:  ## list the targets
+	@grep -hE '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | sort
+
+deps:  ## Debian packages (as root: installs them; otherwise names what is missing)
+	@deploy/deps
+
+$(STAMP): $(SETUP_INPUTS) | deps
+	@echo "setting up $(VENV) (a few minutes the first time)"
+	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[dev]'
+	@touch $@
+
+demo: $(STAMP)  ## the story: three hosts are burnt in, one GPU is corrupt, its host is quarantined
+	@$(BIN)/fleetd demo
+
+test: lint  ## all checks and tests (at most 15 minutes on 2 cores)
+	@$(BIN)/python -m pytest -n 2 -m "not e2e and not gpu"
+
+e2e: $(STAMP)  ## real processes on loopback: the story with everything killed once
+	@$(BIN)/python -m pytest -n 0 -m e2e tests/e2e
+
+lint: $(STAMP)  ## ruff, mypy, import-linter
+	@$(BIN)/ruff check --quiet . && $(BIN)/ruff format --quiet --check . && $(BIN)/mypy --no-error-summary && $(BIN)/lint-imports --no-cache >/dev/null
+
+protos: $(STAMP)  ## regenerate fleetd/pb from protos/
+	@$(BIN)/python protos/generate.py
+
+bench-checksum: $(STAMP)  ## checksum against a device copy, in one run (on a GPU)
+	@$(BIN)/python tests/bench/bench_checksum.py
+
+bench-gemm: $(STAMP)  ## GEMM with every output checksummed against plain GEMM, paired (on a GPU)
+	@$(BIN)/python tests/bench/bench_gemm.py
+
+clean:  ## remove the virtual environment and caches
+	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .import_linter_cache build dist

@@ -1,0 +1,51 @@
+"""The default actuator: writes what would have been done into a file, one JSON line an order, and does no more."""
+
+import json
+import os
+from pathlib import Path
+
+from fleetd.model.ids import OrderId
+from fleetd.model.order import FleetOrder
+from fleetd.ports import ActuatorError, Receipt
+
+
+class DryRun:
+    """An `Actuator` whose only effect is its record; each order id stands in it once, over restarts too."""
+
+    name = "dryrun"
+
+    def __init__(self, record: Path) -> None:
+        """Open or create the record. Raises ActuatorError when that cannot be done."""
+        self._record = record
+        try:
+            record.touch(exist_ok=True)
+            lines = record.read_bytes().split(b"\n")
+        except OSError as error:
+            raise ActuatorError(f"{record}: {error.strerror}") from error
+        # A line without its newline was cut by a crash in the middle of a write: that order was not recorded.
+        self._torn_bytes = len(lines[-1])
+        try:
+            self._done = {OrderId(json.loads(line)["order"]) for line in lines[:-1]}
+        except (ValueError, KeyError, TypeError) as error:
+            raise ActuatorError(f"{record}: not a record of dry-run orders; move it away") from error
+
+    async def carry_out(self, order: FleetOrder) -> Receipt:
+        """Record the order durably. Raises ActuatorError when the disk refuses."""
+        verb = type(order).__name__.lower()
+        if order.id not in self._done:
+            line = {"order": order.id, "verb": verb, "host": order.host, "at_s": order.issued_at_s, "why": order.why}
+            try:
+                self._append(json.dumps(line) + "\n")
+            except OSError as error:
+                raise ActuatorError(f"{self._record}: {error.strerror}") from error
+            self._done.add(order.id)
+        return Receipt(order_id=order.id, done=True, why=f"dry run: recorded {verb} of {order.host}")
+
+    def _append(self, line: str) -> None:
+        with self._record.open("r+b") as file:
+            file.seek(-self._torn_bytes, os.SEEK_END)
+            file.truncate()
+            file.write(line.encode())
+            file.flush()
+            os.fsync(file.fileno())
+        self._torn_bytes = 0

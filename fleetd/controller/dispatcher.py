@@ -1,0 +1,127 @@
+"""Has open orders carried out: fleet orders by the actuator, burn-ins by the host's agent. Each once in effect."""
+
+import asyncio
+from collections import deque
+from collections.abc import AsyncIterator, Sequence
+from dataclasses import dataclass
+
+import structlog
+
+from fleetd.model.ids import HostName, OrderId
+from fleetd.model.order import FleetOrder, Order, RunBurnin
+from fleetd.ports import Actuator, ActuatorError, Clock, RunBlocking, Store, StoreError
+
+_log = structlog.get_logger(__name__)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DispatcherConfig:
+    """How hard to try."""
+
+    workers: int = 4
+    """Fleet orders carried out side by side; those of one host always one after the other."""
+    retry_first_seconds: float = 1.0
+    retry_max_seconds: float = 60.0
+    """An order that fails is tried again for ever: the wait doubles from the first to the maximum."""
+
+
+class Dispatcher:
+    """Outbox worker. An order leaves it only when somebody said that it is done, refused or void."""
+
+    def __init__(
+        self, *, store: Store, actuator: Actuator, clock: Clock, run_blocking: RunBlocking, config: DispatcherConfig
+    ) -> None:
+        self._store = store
+        self._actuator = actuator
+        self._clock = clock
+        self._run_blocking = run_blocking
+        self._config = config
+        self._fleet: dict[HostName, deque[FleetOrder]] = {}
+        self._ready: asyncio.Queue[HostName] = asyncio.Queue()  # bounded by the number of hosts: one entry a host
+        self._burnins: dict[HostName, dict[OrderId, RunBurnin]] = {}
+        self._sessions: dict[HostName, asyncio.Queue[RunBurnin | None]] = {}
+        self.failures_total = 0
+        self.carried_out_total = 0
+
+    @property
+    def connected(self) -> frozenset[HostName]:
+        """Hosts whose agent has a stream open."""
+        return frozenset(self._sessions)
+
+    @property
+    def open_orders(self) -> int:
+        """Orders that nobody has confirmed."""
+        return sum(map(len, self._fleet.values())) + sum(map(len, self._burnins.values()))
+
+    def issue(self, orders: Sequence[Order]) -> None:
+        """Take over orders that are on disk."""
+        for order in orders:
+            if isinstance(order, RunBurnin):
+                self._burnins.setdefault(order.host, {})[order.id] = order
+                session = self._sessions.get(order.host)
+                if session is not None:
+                    session.put_nowait(order)
+                continue
+            waiting = self._fleet.setdefault(order.host, deque())
+            waiting.append(order)
+            if len(waiting) == 1:
+                self._ready.put_nowait(order.host)
+
+    async def run(self) -> None:
+        """Carry out fleet orders until cancelled."""
+        async with asyncio.TaskGroup() as group:
+            for _ in range(self._config.workers):
+                group.create_task(self._work())
+
+    async def _work(self) -> None:
+        while True:
+            host = await self._ready.get()
+            waiting = self._fleet[host]
+            await self._until_done(waiting[0])
+            waiting.popleft()
+            if waiting:
+                self._ready.put_nowait(host)
+            else:
+                del self._fleet[host]
+
+    async def _until_done(self, order: FleetOrder) -> None:
+        delay_s = self._config.retry_first_seconds
+        while True:
+            try:
+                receipt = await self._actuator.carry_out(order)
+                await self._run_blocking(lambda result=receipt.why: self._store.finish_order(order.id, result))
+            except (ActuatorError, StoreError) as error:
+                self.failures_total += 1
+                _log.warning("order failed, will be tried again", order=order.id, error=str(error), delay_s=delay_s)
+                await self._clock.sleep_s(delay_s)
+                delay_s = min(delay_s * 2, self._config.retry_max_seconds)
+                continue
+            self.carried_out_total += 1
+            _log.info("order carried out", order=order.id, actuator=self._actuator.name, why=receipt.why)
+            return
+
+    async def agent_orders(self, host: HostName) -> AsyncIterator[RunBurnin]:
+        """Burn-ins for one host, the open ones first; ends when a newer connection of the host takes over."""
+        session: asyncio.Queue[RunBurnin | None] = asyncio.Queue()
+        older = self._sessions.get(host)
+        if older is not None:
+            older.put_nowait(None)
+        self._sessions[host] = session
+        for order in self._burnins.get(host, {}).values():
+            session.put_nowait(order)
+        try:
+            while (order_or_end := await session.get()) is not None:
+                if order_or_end.id not in self._burnins.get(host, {}):
+                    continue
+                if order_or_end.not_after_s < self._clock.wall_s():
+                    await self.finish_burnin(host, order_or_end.id, "void: its time ran out before the agent had it")
+                    continue
+                yield order_or_end
+        finally:
+            if self._sessions.get(host) is session:
+                del self._sessions[host]
+
+    async def finish_burnin(self, host: HostName, order_id: OrderId, result: str) -> None:
+        """Close a burn-in order: its agent has it on disk, refused it, or it is void. Raises StoreError."""
+        await self._run_blocking(lambda: self._store.finish_order(order_id, result))
+        self._burnins.get(host, {}).pop(order_id, None)

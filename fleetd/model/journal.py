@@ -1,0 +1,65 @@
+"""The journal: each event with the decision it led to. Replaying the events gives the same fleet."""
+
+from dataclasses import dataclass
+
+from fleetd.model.event import Event
+from fleetd.model.host import Host
+from fleetd.model.ids import HostName, SpoolId
+from fleetd.model.order import Order
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SpoolProgress:
+    """A finding's place in its host's spool: stored with the finding, so that it counts exactly once."""
+
+    spool: SpoolId
+    seq: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WithheldOrder:
+    """An order that a budget or the policy's stage kept back."""
+
+    order: Order
+    why: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JournalEntry:
+    """One event and what was decided on it; written in one transaction with everything it changes."""
+
+    at_s: float
+    """Wall time of the decision, seconds since the epoch."""
+    event: Event
+    host: Host
+    """The host after the decision."""
+    orders: tuple[Order, ...]
+    withheld: tuple[WithheldOrder, ...]
+    refused: bool
+    """An operator's request that was not granted; `why` says what is missing."""
+    why: str
+    progress: SpoolProgress | None
+    """For a finding that came through a spool."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OrderRecord:
+    """An order and what became of it."""
+
+    order: Order
+    done: bool
+    result: str
+    """What the actuator or the agent said; empty while the order is open."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StoreImage:
+    """Everything a controller needs to go on where the last one stopped."""
+
+    hosts: tuple[Host, ...]
+    spools: tuple[tuple[HostName, SpoolProgress], ...]
+    """Highest sequence number stored, by host and spool."""
+    open_orders: tuple[Order, ...]
+    """Orders that nobody has confirmed, in the order of issue."""
+    quarantined_at_s: tuple[float, ...]
+    """Wall times of all quarantine orders issued, ascending."""

@@ -1,0 +1,124 @@
+"""The model as JSON text and back: a tag names the class of each alternative of a union, fields do the rest."""
+
+from typing import Any
+
+import msgspec
+
+from fleetd.model import event, finding, order
+from fleetd.model.event import Event
+from fleetd.model.finding import Finding
+from fleetd.model.host import Host
+from fleetd.model.journal import JournalEntry, SpoolProgress, WithheldOrder
+from fleetd.model.order import Order
+from fleetd.ports import StoreError
+
+_CLASSES: dict[str, type] = {
+    cls.__name__: cls
+    for cls in (
+        *(finding.BurninEnded, finding.DeviceFault),
+        *(order.Quarantine, order.Release, order.RunBurnin, order.Notify),
+        *(event.AgentConnected, event.BurninRefused, event.OperatorQuarantined, event.OperatorReleased),
+        *(event.TimePassed, event.FindingReceived),
+    )
+}
+"""Tag → class. A class that is renamed keeps its old tag here, so that old journals stay readable."""
+
+_encoder = msgspec.json.Encoder(order="deterministic")
+
+
+def _tagged(value: object) -> dict[str, Any]:
+    builtins: dict[str, Any] = msgspec.to_builtins(value)
+    return {"type": type(value).__name__, **builtins}
+
+
+def _untagged(body: dict[str, Any]) -> Any:
+    fields = dict(body)
+    return msgspec.convert(fields, _CLASSES[fields.pop("type")])
+
+
+def _event_body(value: Event) -> dict[str, Any]:
+    if isinstance(value, event.FindingReceived):
+        return {"type": "FindingReceived", "host": value.host, "finding": _tagged(value.finding)}
+    return _tagged(value)
+
+
+def _event_from(body: dict[str, Any]) -> Event:
+    if body["type"] == "FindingReceived":
+        return event.FindingReceived(host=body["host"], finding=_untagged(body["finding"]))
+    value: Event = _untagged(body)
+    return value
+
+
+def dump_finding(value: Finding) -> str:
+    """One finding as JSON text."""
+    return _encoder.encode(_tagged(value)).decode()
+
+
+def load_finding(text: str) -> Finding:
+    """The finding of `dump_finding`. Raises StoreError on a text that is none."""
+    value: Finding = _guard(lambda: _untagged(msgspec.json.decode(text)), "finding")
+    return value
+
+
+def dump_order(value: Order) -> str:
+    """One order as JSON text."""
+    return _encoder.encode(_tagged(value)).decode()
+
+
+def load_order(text: str) -> Order:
+    """The order of `dump_order`. Raises StoreError on a text that is none."""
+    value: Order = _guard(lambda: _untagged(msgspec.json.decode(text)), "order")
+    return value
+
+
+def dump_host(value: Host) -> str:
+    """One host as JSON text."""
+    return _encoder.encode(value).decode()
+
+
+def load_host(text: str) -> Host:
+    """The host of `dump_host`. Raises StoreError on a text that is none."""
+    value: Host = _guard(lambda: msgspec.json.decode(text, type=Host), "host")
+    return value
+
+
+def dump_entry(entry: JournalEntry) -> str:
+    """One journal entry as JSON text, byte for byte the same for the same entry."""
+    body = {
+        "at_s": entry.at_s,
+        "event": _event_body(entry.event),
+        "host": entry.host,
+        "orders": [_tagged(o) for o in entry.orders],
+        "withheld": [{"order": _tagged(w.order), "why": w.why} for w in entry.withheld],
+        "refused": entry.refused,
+        "why": entry.why,
+        "progress": entry.progress,
+    }
+    return _encoder.encode(body).decode()
+
+
+def load_entry(text: str) -> JournalEntry:
+    """The entry of `dump_entry`. Raises StoreError on a text that is none."""
+
+    def build() -> JournalEntry:
+        body = msgspec.json.decode(text)
+        return JournalEntry(
+            at_s=float(body["at_s"]),
+            event=_event_from(body["event"]),
+            host=msgspec.convert(body["host"], Host),
+            orders=tuple(_untagged(o) for o in body["orders"]),
+            withheld=tuple(WithheldOrder(order=_untagged(w["order"]), why=w["why"]) for w in body["withheld"]),
+            refused=body["refused"],
+            why=body["why"],
+            progress=None if body["progress"] is None else msgspec.convert(body["progress"], SpoolProgress),
+        )
+
+    entry: JournalEntry = _guard(build, "journal entry")
+    return entry
+
+
+def _guard(build: Any, what: str) -> Any:
+    try:
+        return build()
+    except (msgspec.MsgspecError, KeyError, TypeError) as error:
+        raise StoreError(f"the store holds a {what} that this version cannot read: {error}") from error

@@ -1,0 +1,36 @@
+"""Generate fleetd/pb/v1 from protos/: `python protos/generate.py [OUT]` (needs the `dev` extra).
+
+The directory of a .proto file is its proto package and its Python package, so the generated imports need no patching.
+tests/tidy/test_pb_fresh.py fails when the committed code is not what this prints.
+"""
+
+import sys
+from pathlib import Path
+
+from grpc_tools import protoc
+
+PROTOS = Path(__file__).resolve().parent
+
+
+def generate(out: Path) -> None:
+    """Write the generated modules and their stubs below `out`; raises SystemExit when a .proto file is wrong."""
+    sources = sorted(str(path.relative_to(PROTOS)) for path in PROTOS.rglob("*.proto"))
+    rc = protoc.main(
+        [
+            "protoc",
+            f"--proto_path={PROTOS}",
+            f"--python_out={out}",
+            f"--mypy_out={out}",
+            f"--grpc_python_out={out}",
+            f"--mypy_grpc_out={out}",
+            *sources,
+        ]
+    )
+    if rc:
+        raise SystemExit(rc)
+    for path in out.glob("fleetd/pb/v1/common_pb2_grpc.py*"):
+        path.unlink()  # no service in it; the plugin writes an empty module
+
+
+if __name__ == "__main__":
+    generate(Path(sys.argv[1]) if len(sys.argv) > 1 else PROTOS.parent)

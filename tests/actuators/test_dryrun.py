@@ -1,0 +1,57 @@
+"""The dry-run actuator: recorded once, over restarts and torn writes too."""
+
+import asyncio
+import json
+from pathlib import Path
+
+import pytest
+
+from fleetd.actuators.dryrun import DryRun
+from fleetd.model.ids import HostName, OrderId
+from fleetd.model.order import Quarantine
+from fleetd.ports import ActuatorError
+
+
+def _order(number: int) -> Quarantine:
+    return Quarantine(id=OrderId(f"h01/{number}/quarantine"), host=HostName("h01"), issued_at_s=1.0, why="w")
+
+
+def _recorded(path: Path) -> list[str]:
+    return [json.loads(line)["order"] for line in path.read_text().splitlines()]
+
+
+def test_an_order_is_recorded_once_however_often_it_comes(tmp_path: Path) -> None:
+    path = tmp_path / "orders.jsonl"
+    for _restart in range(2):
+        actuator = DryRun(path)
+        for _again in range(2):
+            receipt = asyncio.run(actuator.carry_out(_order(1)))
+            assert receipt.done
+            assert receipt.why == "dry run: recorded quarantine of h01"
+    assert _recorded(path) == ["h01/1/quarantine"]
+
+
+@pytest.mark.parametrize("cut", range(1, 60, 7))
+def test_a_write_cut_by_a_crash_counts_as_not_written(tmp_path: Path, cut: int) -> None:
+    path = tmp_path / "orders.jsonl"
+    actuator = DryRun(path)
+    asyncio.run(actuator.carry_out(_order(1)))
+    asyncio.run(actuator.carry_out(_order(2)))
+    path.write_bytes(path.read_bytes()[:-cut])
+    again = DryRun(path)
+    for number in (1, 2):
+        asyncio.run(again.carry_out(_order(number)))
+    assert _recorded(path) == ["h01/1/quarantine", "h01/2/quarantine"]
+
+
+def test_another_file_is_left_alone(tmp_path: Path) -> None:
+    path = tmp_path / "notes.txt"
+    path.write_text("shopping list\n")
+    with pytest.raises(ActuatorError, match="not a record"):
+        DryRun(path)
+    assert path.read_text() == "shopping list\n"
+
+
+def test_a_folder_that_is_not_there_is_said(tmp_path: Path) -> None:
+    with pytest.raises(ActuatorError, match="No such file or directory"):
+        DryRun(tmp_path / "nowhere" / "orders.jsonl")

@@ -1,0 +1,230 @@
+"""One contract for every ledger: the memory reference and the databases answer alike."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from fleetd.model.event import (
+    AgentConnected,
+    BurninRefused,
+    Event,
+    FindingReceived,
+    OperatorQuarantined,
+    OperatorReleased,
+    TimePassed,
+)
+from fleetd.model.finding import BurninEnded, Culprit, DeviceFault, FaultClass, Finding, Scope, Severity, Verdict
+from fleetd.model.host import Gpu, Hello, Hold, Host, Lifecycle, PendingBurnin, Strike
+from fleetd.model.ids import BootId, FindingId, GpuId, HostName, OrderId, SpoolId
+from fleetd.model.journal import JournalEntry, SpoolProgress, StoreImage, WithheldOrder
+from fleetd.model.order import Notify, Order, Quarantine, Release, RunBurnin
+from fleetd.ports import Store, StoreError
+from fleetd.stores import codec
+from fleetd.stores.memory import MemoryStore
+from fleetd.stores.sql import SqlStore
+
+GPU = Gpu(gpu=GpuId("GPU-1"), index=0, vendor="sim", sku="simulated", pci_address=None)
+
+
+@pytest.fixture(params=["memory", "sqlite"])
+def store(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Store]:
+    opened: Store = MemoryStore() if request.param == "memory" else SqlStore(tmp_path / "fleet.db")
+    yield opened
+    opened.close()
+
+
+def _host(name: str = "h01", why: str = "because") -> Host:
+    return Host(
+        name=HostName(name),
+        state=Lifecycle.QUARANTINED,
+        why=why,
+        since_s=1.5,
+        boot_id=BootId("b1"),
+        inventory=(GPU,),
+        holds=(
+            Hold(
+                owner="fleetd",
+                reason="r",
+                evidence=(FindingId("f1"),),
+                gpu=GPU.gpu,
+                fault_class=FaultClass.CHIP_PERSISTENT,
+                boot_id=BootId("b1"),
+                at_s=2.0,
+                proof_level="smoke",
+            ),
+        ),
+        strikes=(Strike(gpu=GPU.gpu, finding=FindingId("f1"), at_s=3.0),),
+        pending=PendingBurnin(order_id=OrderId("h01/1/burnin"), level="smoke", issued_at_s=1.0, not_after_s=9.0),
+        proof=None,
+        orders_issued=1,
+        attempts=0,
+    )
+
+
+def _burnin(finding: str = "f1", host: str = "h01") -> BurninEnded:
+    return BurninEnded(
+        id=FindingId(finding),
+        host=HostName(host),
+        boot_id=BootId("b1"),
+        at_s=4.0,
+        why="gpu 5 disagrees",
+        order_id=None,
+        level="smoke",
+        verdict=Verdict.FAIL,
+        fault_class=FaultClass.CHIP_PERSISTENT,
+        seed=2**63,
+        vote_key="k",
+        culprits=(Culprit(gpu=GPU.gpu, index=0, fault_class=FaultClass.CHIP_PERSISTENT, why="w"),),
+    )
+
+
+def _device(finding: str = "f2") -> DeviceFault:
+    return DeviceFault(
+        id=FindingId(finding),
+        host=HostName("h01"),
+        boot_id=BootId("b1"),
+        at_s=5.0,
+        why="gone",
+        code="nvidia.xid.79",
+        gpu=None,
+        index=None,
+        scope=Scope.HOST,
+        severity=Severity.FATAL,
+        fault_class=FaultClass.UNRESPONSIVE,
+    )
+
+
+def _entry(
+    event: Event, *orders: Order, seq: int | None = None, host: str = "h01", why: str = "because"
+) -> JournalEntry:
+    return JournalEntry(
+        at_s=7.25,
+        event=event,
+        host=_host(host, why),
+        orders=orders,
+        withheld=(
+            WithheldOrder(order=Notify(id=OrderId("n"), host=HostName(host), issued_at_s=1.0, why="w"), why="b"),
+        ),
+        refused=False,
+        why=why,
+        progress=None if seq is None else SpoolProgress(spool=SpoolId("s1"), seq=seq),
+    )
+
+
+def _received(finding: Finding) -> FindingReceived:
+    return FindingReceived(host=finding.host, finding=finding)
+
+
+QUARANTINE = Quarantine(id=OrderId("h01/2/quarantine"), host=HostName("h01"), issued_at_s=6.0, why="w")
+RELEASE = Release(id=OrderId("h01/3/release"), host=HostName("h01"), issued_at_s=8.0, why="w")
+BURNIN = RunBurnin(
+    id=OrderId("h01/1/burnin"),
+    host=HostName("h01"),
+    issued_at_s=1.0,
+    why="w",
+    level="smoke",
+    boot_id=BootId("b1"),
+    not_after_s=9.0,
+)
+HELLO = Hello(
+    host=HostName("h01"), boot_id=BootId("b1"), agent_version="0.1.0", capabilities=("burnin",), inventory=(GPU,)
+)
+EVENTS: tuple[Event, ...] = (
+    AgentConnected(host=HostName("h01"), hello=HELLO),
+    _received(_burnin()),
+    _received(_device()),
+    BurninRefused(host=HostName("h01"), order_id=OrderId("x"), why="w"),
+    OperatorQuarantined(host=HostName("h01"), who="operator:eve", reason="r"),
+    OperatorReleased(host=HostName("h01"), who="operator:eve", reason="r", override=True),
+    TimePassed(host=HostName("h01")),
+)
+
+
+@pytest.mark.parametrize("event", EVENTS, ids=lambda e: type(e).__name__)
+def test_every_kind_of_entry_comes_back_as_it_was(store: Store, event: Event) -> None:
+    entry = _entry(event, BURNIN, QUARANTINE, RELEASE)
+    store.commit([entry])
+    assert store.history(HostName("h01"), limit=10) == (entry,)
+
+
+def test_an_empty_ledger_starts_an_empty_fleet(store: Store) -> None:
+    assert store.load() == StoreImage(hosts=(), spools=(), open_orders=(), quarantined_at_s=())
+
+
+def test_the_image_holds_what_a_restart_needs(store: Store) -> None:
+    store.commit(
+        [_entry(_received(_burnin()), BURNIN, QUARANTINE, seq=3), _entry(_received(_device()), RELEASE, seq=4)]
+    )
+    store.finish_order(BURNIN.id, "accepted")
+    store.finish_order(BURNIN.id, "accepted twice")
+    image = store.load()
+    assert image.hosts == (_host(),)
+    assert image.spools == ((HostName("h01"), SpoolProgress(spool=SpoolId("s1"), seq=4)),)
+    assert image.open_orders == (QUARANTINE, RELEASE)
+    assert image.quarantined_at_s == (6.0,)
+    first = store.orders(HostName("h01"), limit=10)[0]
+    assert (first.order, first.done, first.result) == (BURNIN, True, "accepted")
+
+
+def test_the_same_finding_and_order_count_once(store: Store) -> None:
+    store.commit([_entry(_received(_burnin()), QUARANTINE, seq=1)])
+    store.finish_order(QUARANTINE.id, "done")
+    store.commit([_entry(_received(_burnin()), QUARANTINE, seq=2)])
+    assert store.finding_known(FindingId("f1"))
+    assert not store.finding_known(FindingId("f2"))
+    assert store.findings(HostName("h01"), limit=10) == (_burnin(),)
+    assert store.load().open_orders == ()
+
+
+def test_newest_first_and_limits(store: Store) -> None:
+    store.commit([_entry(_received(_burnin(f"f{n}")), why=f"w{n}", seq=n) for n in range(1, 6)])
+    assert [f.id for f in store.findings(HostName("h01"), limit=2)] == ["f5", "f4"]
+    assert [e.why for e in store.history(HostName("h01"), limit=2)] == ["w4", "w5"]
+
+
+def test_hosts_do_not_see_each_other(store: Store) -> None:
+    store.commit([_entry(_received(_burnin("a", "h01"))), _entry(_received(_burnin("b", "h02")), host="h02")])
+    assert [f.id for f in store.findings(HostName("h02"), limit=9)] == ["b"]
+    assert [h.name for h in store.load().hosts] == ["h01", "h02"]
+
+
+def test_a_ledger_survives_its_process(tmp_path: Path) -> None:
+    first = SqlStore(tmp_path / "fleet.db")
+    first.commit([_entry(_received(_burnin()), QUARANTINE, seq=1)])
+    second = SqlStore(tmp_path / "fleet.db")  # the first was never closed: as after kill -9
+    assert second.load().open_orders == (QUARANTINE,)
+    first.close()
+    second.close()
+
+
+def test_a_ledger_that_is_no_database_is_refused_in_one_line(tmp_path: Path) -> None:
+    path = tmp_path / "fleet.db"
+    path.write_bytes(b"not a database, but long enough to look at" * 100)
+    with pytest.raises(StoreError, match=r"fleet\.db: file is not a database") as refused:
+        SqlStore(path)
+    assert "\n" not in str(refused.value)
+
+
+def test_a_ledger_of_another_version_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "fleet.db"
+    store = SqlStore(path)
+    with store._guarded() as connection:
+        connection.exec_driver_sql("UPDATE meta SET schema_version = 99")
+    store.close()
+    with pytest.raises(StoreError, match="schema 99"):
+        SqlStore(path)
+
+
+def test_a_ledger_in_a_missing_folder_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(StoreError, match="unable to open database file"):
+        SqlStore(tmp_path / "nowhere" / "fleet.db")
+
+
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=30)
+@given(text=st.text(max_size=60))
+def test_a_text_that_is_no_entry_is_a_store_error(text: str) -> None:
+    with pytest.raises(StoreError, match="cannot read"):
+        codec.load_entry(text)
