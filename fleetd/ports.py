@@ -11,7 +11,7 @@ from typing import Protocol
 
 from fleetd.model.finding import Finding
 from fleetd.model.host import Gpu, Hello, Host
-from fleetd.model.ids import FindingId, HostName, OrderId, SpoolId
+from fleetd.model.ids import FindingId, GpuId, HostName, OrderId, SpoolId
 from fleetd.model.journal import JournalEntry, OrderRecord, StoreImage
 from fleetd.model.order import FleetOrder, RunBurnin
 from fleetd.model.telemetry import GpuSample
@@ -19,6 +19,7 @@ from fleetd.model.telemetry import GpuSample
 # ── errors ──────────────────────────────────────────────────────────────────────────────────────────────────────────
 # PortError
 # ├── DeviceError        the vendor library or a GPU does not answer, or answers nonsense
+# │   └── DriverMissing      there is no driver or vendor library to ask
 # ├── BurnerError        a burn-in could not be started, or left no report
 # ├── UplinkError        no connection to the controller, or it refused
 # ├── StoreError         the disk or the database refused
@@ -31,6 +32,10 @@ class PortError(Exception):
 
 class DeviceError(PortError):
     """The vendor library or a GPU does not answer, or answers nonsense."""
+
+
+class DriverMissing(DeviceError):  # noqa: N818 - it says what is missing
+    """There is no driver or vendor library to ask: somebody has to install or load one, no GPU is suspected."""
 
 
 class BurnerError(PortError):
@@ -76,6 +81,10 @@ class Devices(Protocol):
 
     async def sample(self) -> tuple[GpuSample, ...]:
         """One sample of each GPU that answered. Raises DeviceError when none could be asked."""
+
+    @property
+    def troubles(self) -> Mapping[GpuId, str]:
+        """Why a GPU was missing in the last `sample()`: one line a GPU, as far as the adapter knows."""
 
     async def close(self) -> None:
         """Release all handles; idempotent."""
@@ -186,7 +195,7 @@ class AgentDoor(Protocol):
         Raises StoreError (the stream is then closed and the agent resends), Refused on a finding for another host.
         """
 
-    async def telemetry(self, host: HostName, samples: Sequence[GpuSample]) -> None:
+    async def telemetry_received(self, host: HostName, samples: Sequence[GpuSample]) -> None:
         """Keep the latest samples; never fails."""
 
     def orders(self, host: HostName) -> AsyncIterator[RunBurnin]:
@@ -211,8 +220,8 @@ class DeskDoor(Protocol):
     async def release(self, peer: Peer, name: HostName, reason: str, *, override: bool) -> Host:
         """Lift the holds; without the proof that each asks for only with `override`. Raises Refused, StoreError."""
 
-    async def explain(self, name: HostName) -> tuple[str, ...]:
-        """Why the host is where it is: one line a step, oldest first. Raises Refused."""
+    async def explain(self, name: HostName) -> tuple[tuple[float, str], ...]:
+        """Why the host is where it is: (wall time, sentence) a step, oldest first. Raises Refused, StoreError."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,6 +1,6 @@
-"""Where agents come in: who may speak for which host, what was already said, where telemetry is kept."""
+"""Where agents come in: who may speak for which host, what was said before, where the latest telemetry is."""
 
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 
 import structlog
 
@@ -17,3 +17,59 @@ from fleetd.model.telemetry import GpuSample
 from fleetd.ports import Peer, Refused
 
 _log = structlog.get_logger(__name__)
+
+
+class Intake:
+    """The controller's `AgentDoor`."""
+
+    def __init__(self, *, judge: Judge, dispatcher: Dispatcher) -> None:
+        self._judge = judge
+        self._dispatcher = dispatcher
+        self._telemetry: dict[HostName, tuple[GpuSample, ...]] = {}  # bounded by the number of hosts
+        self.findings_total = 0
+        self.duplicates_total = 0
+
+    @property
+    def telemetry(self) -> Mapping[HostName, tuple[GpuSample, ...]]:
+        """The latest samples of every host."""
+        return self._telemetry
+
+    async def hello(self, peer: Peer, hello: Hello, spool: SpoolId) -> int:
+        """Register a connection. Raises Refused for a host that the peer may not speak for; StoreError."""
+        _may_speak_for(peer, hello.host)
+        await self._judge.submit(AgentConnected(host=hello.host, hello=hello))
+        return self._judge.last_seq(hello.host, spool)
+
+    async def finding(self, host: HostName, spool: SpoolId, seq: int, finding: Finding) -> int:
+        """Store and judge a finding. Raises Refused for another host's finding; StoreError."""
+        if finding.host != host:
+            raise Refused(f"the agent of {host} sent a finding about {finding.host}")
+        last_seq = self._judge.last_seq(host, spool)
+        if inbox.is_duplicate(last_seq=last_seq, seq=seq):
+            self.duplicates_total += 1
+            return last_seq
+        self.findings_total += 1
+        event = FindingReceived(host=host, finding=finding)
+        await self._judge.submit(event, SpoolProgress(spool=spool, seq=seq))
+        return self._judge.last_seq(host, spool)
+
+    async def telemetry_received(self, host: HostName, samples: Sequence[GpuSample]) -> None:
+        """Keep the latest samples."""
+        self._telemetry[host] = tuple(samples)
+
+    def orders(self, host: HostName) -> AsyncIterator[RunBurnin]:
+        """Orders for the agent of a host."""
+        return self._dispatcher.agent_orders(host)
+
+    async def order_confirmed(self, host: HostName, order_id: OrderId, refused: str) -> None:
+        """Close an order that the agent has on disk, or judge its refusal. Raises StoreError."""
+        if refused:
+            await self._judge.submit(BurninRefused(host=host, order_id=order_id, why=refused))
+        await self._dispatcher.finish_burnin(host, order_id, f"refused: {refused}" if refused else "accepted")
+
+
+def _may_speak_for(peer: Peer, host: HostName) -> None:
+    if peer.role != "agent":
+        raise Refused(f"{peer.name} has the role {peer.role}; only an agent may report for a host")
+    if peer.name != host:
+        raise Refused(f"the certificate names {peer.name}, so its agent may not report for {host}")

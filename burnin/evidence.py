@@ -1,0 +1,86 @@
+"""What a run knows: every ballot, proof, death and counter, with who said it. Pure, torch-free; `judge` reads it."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from enum import StrEnum
+
+from burnin.spec import Ballot, Case, Device, Inject, Proof
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Cast:
+    """A ballot and who cast it."""
+
+    gpu: str
+    test: str
+    ballot: Ballot
+    retest: bool = False
+    """Whether it repeats a case because somebody was wrong in it."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Shown:
+    """A proof and on which GPU its result was computed."""
+
+    gpu: str
+    test: str
+    proof: Proof
+    retest: bool = False
+
+
+class DeathKind(StrEnum):
+    """How a child process ended before its time. A wrong result is neither."""
+
+    CRASH = "crash"
+    HANG = "hang"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Death:
+    """A child process that crashed, or was ended because it said nothing for too long."""
+
+    gpu: str
+    test: str
+    kind: DeathKind
+    why: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Injury:
+    """A health counter says that the GPU is bad, whatever its results were."""
+
+    gpu: str
+    why: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Quota:
+    """Work on each GPU below which a test has no verdict."""
+
+    min_launches: int
+    min_bytes: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Evidence:
+    """Everything that a verdict may rest on."""
+
+    devices: tuple[Device, ...]
+    cases: Mapping[tuple[str, str], Case]
+    """(test, case name) → case."""
+    quotas: Mapping[str, Quota]
+    """Test that had to run → how much work it takes to judge by it."""
+    casts: tuple[Cast, ...] = ()
+    proofs: tuple[Shown, ...] = ()
+    deaths: tuple[Death, ...] = ()
+    injuries: tuple[Injury, ...] = ()
+    injected: tuple[Inject, ...] = ()
+    """Faults that the user planted."""
+    host_cpu: str = ""
+    """Why the host's CPU cannot be trusted; empty when nothing speaks against it."""
+    gaps: tuple[str, ...] = ()
+    """Why the run as a whole cannot be judged: a missed self-test, an interruption, a required test that did not run."""
+
+    def plus(self, *, casts: tuple[Cast, ...] = (), proofs: tuple[Shown, ...] = ()) -> "Evidence":
+        """The evidence with more of it."""
+        return replace(self, casts=self.casts + casts, proofs=self.proofs + proofs)

@@ -1,0 +1,199 @@
+"""Inputs from a counter: the value at a linear index is a hash of (key, index), so every device makes the same bits.
+
+`torch.randn` is no use here: its stream depends on the number of multiprocessors. Everything below is integer arithmetic
+modulo 2**32 plus exact conversions, written twice: in numpy (the definition, for the CPU) and in Triton
+(`burnin.kernels.fill`, for CUDA and ROCm); tests hold them equal.
+
+Words of this module: a *key* is a 64-bit integer made by `derive`; a *segment* is a run of 2**32 consecutive indices, so
+that the inner loop needs 32-bit arithmetic only and tensors may be longer than 2**32 elements.
+"""
+
+from collections.abc import Iterator
+from hashlib import blake2b
+from typing import TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+import torch
+
+from burnin.kernels import fill_on_device, on_device
+
+Words: TypeAlias = npt.NDArray[np.uint32]
+
+MASK32 = 0xFFFF_FFFF
+MASK64 = 0xFFFF_FFFF_FFFF_FFFF
+GOLDEN32 = 0x9E37_79B9
+"""2**32 divided by the golden ratio: decorrelates small counters before they are mixed."""
+MAGNITUDE_MAX = 32_767
+"""Integers are drawn from the upper 16 bits of a word, so at most 2**16 values."""
+CHUNK = 1 << 16
+"""Elements made at a time on the CPU: the temporaries stay in the second-level cache."""
+
+
+def derive(seed: int, *names: str | int) -> int:
+    """Return a 64-bit key that depends on the seed and every name, in order (BLAKE2b, 8 bytes, little-endian).
+
+    Args:
+        seed: any integer; only its value modulo 2**64 counts.
+        names: what the key is for, such as the test, the case, the operand.
+    """
+    text = "\x1f".join([str(seed & MASK64), *(str(name) for name in names)])
+    return int.from_bytes(blake2b(text.encode(), digest_size=8).digest(), "little")
+
+
+def mix32(words: Words) -> Words:
+    """Mix each 32-bit word in place and return it: the finaliser of MurmurHash3 (a bijection on 32-bit words)."""
+    words ^= words >> np.uint32(16)
+    words *= np.uint32(0x85EB_CA6B)
+    words ^= words >> np.uint32(13)
+    words *= np.uint32(0xC2B2_AE35)
+    words ^= words >> np.uint32(16)
+    return words
+
+
+def segment_keys(key: int, segment: int) -> tuple[int, int]:
+    """Return the two 32-bit keys of a segment: what the 32-bit inner loop knows of the 64-bit key and the high index.
+
+    Args:
+        key: 64-bit key.
+        segment: linear index divided by 2**32, less than 2**32.
+    """
+    mixed = _mix_one(segment ^ GOLDEN32)
+    return _mix_one((key & MASK32) ^ mixed), _mix_one(((key >> 32) & MASK32) + mixed & MASK32)
+
+
+def _mix_one(word: int) -> int:
+    return int(mix32(np.array([word], dtype=np.uint32))[0])
+
+
+def signed32(word: int) -> int:
+    """Return the low 32 bits of `word` as a signed integer, the one type under which a Triton launch is never rebuilt."""
+    word &= MASK32
+    return word - (1 << 32) if word >> 31 else word
+
+
+def segments(start: int, count: int, chunk: int) -> Iterator[tuple[int, int, int]]:
+    """Yield (segment, low index, count) pieces of at most `chunk` indices that cross no segment border."""
+    stop = start + count
+    while start < stop:
+        segment, low = divmod(start, 1 << 32)
+        piece = min(chunk, stop - start, (1 << 32) - low)
+        yield segment, low, piece
+        start += piece
+
+
+def counters(low: int, count: int) -> Words:
+    """Return the indices low … low + count - 1 as 32-bit words."""
+    return np.arange(low, low + count, dtype=np.uint64).astype(np.uint32)
+
+
+def random_words(key: int, start: int, count: int) -> Words:
+    """Return `count` words of 32 random bits for the linear indices from `start` on.
+
+    The definition: h = mix32(mix32(low ^ a) + b) with (a, b) = segment_keys(key, segment).
+    """
+    pieces = []
+    for segment, low, piece in segments(start, count, CHUNK):
+        a, b = segment_keys(key, segment)
+        words = counters(low, piece)
+        words ^= np.uint32(a)
+        mix32(words)
+        words += np.uint32(b)
+        pieces.append(mix32(words))
+    return np.concatenate(pieces) if pieces else np.empty(0, dtype=np.uint32)
+
+
+def fill_integers(out: torch.Tensor, key: int, magnitude: int, *, start: int = 0) -> None:
+    """Fill `out` with integers uniform in [-magnitude, magnitude], the same bits on every device.
+
+    Args:
+        out: contiguous tensor, any shape; its dtype must hold the integers exactly (see `burnin.golden.largest_integer`).
+        key: 64-bit key from `derive`.
+        magnitude: 1 … 32767.
+        start: linear index of the first element, for a slice of a larger tensor.
+
+    Raises:
+        ValueError: the magnitude is out of range, or the tensor is not contiguous.
+    """
+    if not 1 <= magnitude <= MAGNITUDE_MAX:
+        raise ValueError(f"magnitude {magnitude} is not in 1 … {MAGNITUDE_MAX}")
+    _fill(out, key, start, magnitude)
+
+
+def fill_normal(out: torch.Tensor, key: int, *, start: int = 0) -> None:
+    """Fill `out` with near-normal floats that use the whole mantissa and a spread of exponents.
+
+    The sum of four 16-bit uniforms (Irwin-Hall) with seven random low bits is an integer below 2**24; it is scaled by
+    2**-22, and a quarter of the elements by up to 2**-7 more. Both steps are exact in float32, the only rounding is the
+    conversion to the dtype of `out` (to nearest, ties to even). Mean 0, standard deviation about 1.1, range (-4, 4).
+
+    Args:
+        out: contiguous floating-point tensor, any shape.
+        key: 64-bit key from `derive`.
+        start: linear index of the first element.
+
+    Raises:
+        ValueError: the tensor is not floating-point or not contiguous.
+    """
+    if not out.dtype.is_floating_point:
+        raise ValueError(f"fill_normal makes floats, the tensor is {out.dtype}")
+    _fill(out, key, start, 0)
+
+
+def fill_bits(out: torch.Tensor, key: int) -> None:
+    """Fill the bytes of `out` with random bits (NaN, infinities and subnormals included).
+
+    Args:
+        out: contiguous tensor, any shape and dtype; one 32-bit word an index, little-endian, the last one cut off.
+        key: 64-bit key from `derive`.
+
+    Raises:
+        ValueError: the tensor is not contiguous.
+    """
+    _require_contiguous(out)
+    raw = out.reshape(-1).view(torch.uint8) if out.numel() else out.reshape(0).to(torch.uint8)
+    whole = raw.numel() // 4 * 4
+    if whole and raw.data_ptr() % 4 == 0 and on_device(raw):
+        fill_on_device(raw[:whole].view(torch.int32), key, 0, 0)
+        first = whole
+    else:
+        first = 0
+    for begin in range(first, raw.numel(), 4 * CHUNK):
+        size = min(4 * CHUNK, raw.numel() - begin)
+        words = random_words(key, begin // 4, (size + 3) // 4)
+        raw[begin : begin + size].copy_(torch.from_numpy(words.view(np.uint8)[:size]))
+
+
+def _require_contiguous(out: torch.Tensor) -> None:
+    if not out.is_contiguous():
+        raise ValueError(f"the tensor to fill is not contiguous: shape {tuple(out.shape)}, strides {out.stride()}")
+
+
+def _fill(out: torch.Tensor, key: int, start: int, magnitude: int) -> None:
+    """Fill with integers (`magnitude` > 0) or near-normal floats (0)."""
+    _require_contiguous(out)
+    flat = out.view(-1)
+    if on_device(flat) and fill_on_device(flat, key, start, magnitude):
+        return
+    for begin in range(0, flat.numel(), CHUNK):
+        piece = flat[begin : begin + CHUNK]
+        words = random_words(key, start + begin, piece.numel())
+        values = _integers(words, magnitude) if magnitude else _normal(words)
+        piece.copy_(torch.from_numpy(values))
+
+
+def _integers(words: Words, magnitude: int) -> npt.NDArray[np.int32]:
+    """Scale the upper 16 bits of each word to [-magnitude, magnitude] (bias below 2**-15)."""
+    scaled = (words >> np.uint32(16)) * np.uint32(2 * magnitude + 1) >> np.uint32(16)
+    return scaled.astype(np.int32) - np.int32(magnitude)
+
+
+def _normal(words: Words) -> npt.NDArray[np.float32]:
+    """Turn each word into a near-normal float32, exactly (see `fill_normal`)."""
+    second = mix32(words ^ np.uint32(GOLDEN32))
+    third = mix32(second ^ np.uint32(GOLDEN32))
+    low = np.uint32(0xFFFF)
+    total = (words & low) + (words >> np.uint32(16)) + (second & low) + (second >> np.uint32(16))
+    whole = (total.astype(np.int32) - 131_070) * 128 + (third & np.uint32(127)).astype(np.int32)
+    spread = np.where((third >> np.uint32(16)) & np.uint32(3), 0, (third >> np.uint32(8)) & np.uint32(7))
+    return np.ldexp(whole.astype(np.float32), -22 - spread.astype(np.int32))

@@ -1,0 +1,173 @@
+"""THE table of tests: what each one does, where it exists, and how much work makes its verdict worth anything.
+
+Torch-free. A workload is named as "module:Class" and imported inside the child process only.
+"""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+from burnin.spec import SpecError
+
+LEVELS = ("self", "smoke")
+"""The levels that exist, from the shortest to the longest."""
+
+BACKENDS = ("cuda", "cpu", "sim")
+"""Where tests run: real GPUs (NVIDIA, ROCm builds of torch), this host's CPU, GPUs simulated on the CPU."""
+
+ALWAYS = ("selftest", "health")
+"""These run whatever was chosen: no verdict is worth anything without them."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Effort:
+    """How much of a test one backend does."""
+
+    launches: int
+    """Launches of one ballot (one seed)."""
+    rounds: int
+    """Iterations (a new seed each) over all cases that are always done."""
+    seconds: float = 0.0
+    """Go on with new seeds until this much time has passed; 0 keeps the number of rounds fixed, so that the same
+    `--seed` gives the same report."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Declaration:
+    """What a test promises and needs."""
+
+    id: str
+    what: str
+    workload: str | None
+    """"module:Class" of its `burnin.workloads.Workload`; None for tests that the runner does itself."""
+    exact: bool
+    """Whether its cases have a golden, so that all GPUs of a host vote together."""
+    efforts: Mapping[str, Effort]
+    """Backend → effort. The test does not exist on backends that are missing here."""
+    min_launches: int
+    """Launches on each GPU below which there is no verdict."""
+    min_bytes: int
+    """Checksummed bytes on each GPU below which there is no verdict."""
+    max_seconds: float
+    """The whole test ends after this, judged or not."""
+    quiet_seconds: float
+    """A child that says nothing for this long hangs (a first launch may compile and load libraries meanwhile)."""
+    levels: frozenset[str]
+    required: frozenset[str]
+    """Backends on which a level that contains the test is not judged without it."""
+    needs: str
+    maturity: str
+    """`stable` or `new`."""
+
+
+def _own(test: str, what: str, *, levels: Iterable[str], required: Iterable[str], needs: str) -> Declaration:
+    """A test that the runner does itself."""
+    return Declaration(
+        id=test,
+        what=what,
+        workload=None,
+        exact=True,
+        efforts={backend: Effort(launches=1, rounds=1) for backend in BACKENDS},
+        min_launches=0,
+        min_bytes=0,
+        max_seconds=60.0,
+        quiet_seconds=60.0,
+        levels=frozenset(levels),
+        required=frozenset(required),
+        needs=needs,
+        maturity="new",
+    )
+
+
+def _computed(test: str, what: str, workload: str, *, exact: bool, efforts: Mapping[str, Effort]) -> Declaration:
+    """A test that a workload computes on every GPU."""
+    return Declaration(
+        id=test,
+        what=what,
+        workload=workload,
+        exact=exact,
+        efforts=efforts,
+        min_launches=min(effort.launches for effort in efforts.values()),
+        min_bytes=1 << 12,
+        max_seconds=120.0,
+        quiet_seconds=60.0,
+        levels=frozenset({"smoke"}),
+        required=frozenset(efforts),
+        needs="a GPU, or a CPU that stands in for it",
+        maturity="new",
+    )
+
+
+_SMALL = Effort(launches=4, rounds=2)
+"""For devices that are computed on a CPU."""
+
+TESTS: Mapping[str, Declaration] = {
+    declaration.id: declaration
+    for declaration in (
+        _own(
+            "selftest",
+            "faults planted on one GPU must be found there, and a clean rerun must be clean",
+            levels=LEVELS,
+            required=BACKENDS,
+            needs="the workload of gemm.exact",
+        ),
+        _own(
+            "health",
+            "error counters before and after: a new uncorrectable error fails the GPU whatever the numbers said",
+            levels=LEVELS,
+            required=("cuda", "sim"),
+            needs="the vendor's management library or command",
+        ),
+        _own(
+            "hostcpu",
+            "the golden computed on two CPU cores must be equal, or no proof can be trusted",
+            levels=LEVELS,
+            required=(),
+            needs="two CPU cores",
+        ),
+        _computed(
+            "gemm.exact",
+            "matrix products of integers, equal to a golden proved on the CPU",
+            "burnin.workloads.gemm:GemmExact",
+            exact=True,
+            efforts={"cuda": Effort(launches=20, rounds=2, seconds=20.0), "cpu": _SMALL, "sim": _SMALL},
+        ),
+        _computed(
+            "gemm.vote",
+            "matrix products of full-mantissa numbers, equal on all GPUs of a vote key and on every launch",
+            "burnin.workloads.gemm:GemmVote",
+            exact=False,
+            efforts={"cuda": Effort(launches=20, rounds=2, seconds=15.0), "cpu": _SMALL, "sim": _SMALL},
+        ),
+        _computed(
+            "step",
+            "a small training step, every operation's result equal on all GPUs of a vote key",
+            "burnin.workloads.step:Step",
+            exact=False,
+            efforts={
+                "cuda": Effort(launches=20, rounds=2, seconds=8.0),
+                "cpu": Effort(launches=2, rounds=1),
+                "sim": Effort(launches=2, rounds=1),
+            },
+        ),
+    )
+}
+"""Test id → declaration, in the order of execution."""
+
+
+def chosen(level: str, tests: Iterable[str], table: Mapping[str, Declaration] = TESTS) -> tuple[Declaration, ...]:
+    """The declarations of a run: the level's, or those named in `tests` in their place, and always `ALWAYS`.
+
+    Raises:
+        SpecError: The level or a test does not exist.
+    """
+    if level not in LEVELS:
+        raise SpecError(f"--level {level!r}: no such level; there are: {', '.join(LEVELS)}")
+    names = set(tests)
+    unknown = sorted(names - set(table))
+    if unknown:
+        raise SpecError(f"--test {unknown[0]!r}: no such test; there are: {', '.join(table)}")
+    return tuple(
+        declaration
+        for declaration in table.values()
+        if declaration.id in ALWAYS or (declaration.id in names if names else level in declaration.levels)
+    )

@@ -1,0 +1,277 @@
+"""Ballots and proofs → who was wrong where, and what still has to be asked. Pure and torch-free.
+
+Exact cases vote across the whole host and have a golden; float cases vote inside a vote key. A GPU whose launches of
+one ballot differ disagrees with itself: it votes for nothing, and whatever the reference turns out to be, some of its
+launches are wrong.
+"""
+
+from collections import Counter, defaultdict
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+
+from burnin.evidence import Cast, Evidence
+from burnin.spec import Ballot
+from burnin.vote import Outcome, Tally, tally
+
+
+class Basis(StrEnum):
+    """What says that a GPU was wrong, from the strongest."""
+
+    GOLDEN = "golden"
+    MAJORITY = "majority"
+    SELF = "itself"
+    """Its own launches differ and nothing says which is right."""
+
+
+Input = tuple[str, str, int]
+"""(test, case, seed): what has one right result, if the case is exact."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Round:
+    """All ballots that must agree: one case, one iteration, one vote group."""
+
+    test: str
+    case: str
+    iteration: int
+    seed: int
+    retest: bool
+    exact: bool
+    ballots: Mapping[str, Ballot]
+    tally: Tally
+
+    @property
+    def input(self) -> Input:
+        """The input that the round computed on."""
+        return (self.test, self.case, self.seed)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Wrong:
+    """One GPU was wrong in one round (or its result was refuted by the CPU: `ballot` None)."""
+
+    gpu: str
+    test: str
+    case: str
+    iteration: int | None
+    seed: int
+    retest: bool
+    basis: Basis
+    ballot: Ballot | None
+    reference: str | None
+    right: Ballot | None
+    """A ballot that is the reference, for localisation; None when nobody's is."""
+    why: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Weighed:
+    """What the ballots and proofs amount to."""
+
+    rounds: tuple[Round, ...]
+    wrongs: tuple[Wrong, ...]
+    configuration: Mapping[str, str]
+    """Test → why its results point at software or configuration, not at a chip."""
+    conflicts: tuple[str, ...]
+    """Inputs for which two different results were proved: the prover cannot be trusted."""
+
+
+def vote_of(gpu: str, ballot: Ballot) -> str:
+    """What a ballot counts as: its fingerprint, or a class of its own for a GPU that disagrees with itself."""
+    return ballot.fingerprints[0][0] if len(ballot.fingerprints) == 1 else f"differs:{gpu}"
+
+
+def goldens(evidence: Evidence) -> dict[Input, set[str]]:
+    """Input → the results that the CPU proved right; more than one is a contradiction."""
+    proved: dict[Input, set[str]] = defaultdict(set)
+    for shown in evidence.proofs:
+        if shown.proof.fingerprint is not None:
+            proved[shown.test, shown.proof.case, shown.proof.seed].add(shown.proof.fingerprint)
+    return proved
+
+
+def rounds(evidence: Evidence) -> tuple[Round, ...]:
+    """Group the ballots and count each vote."""
+    keys = {device.gpu: device.vote_key for device in evidence.devices}
+    proved = goldens(evidence)
+    groups: dict[tuple[str, str, int, int, bool, str], dict[str, Ballot]] = defaultdict(dict)
+    for cast in evidence.casts:
+        exact = evidence.cases[cast.test, cast.ballot.case].exact
+        groups[_group(cast, "" if exact else keys[cast.gpu])][cast.gpu] = cast.ballot
+    made = []
+    for (test, case, iteration, seed, retest, _), ballots in groups.items():
+        exact = evidence.cases[test, case].exact
+        golden = proved.get((test, case, seed), set()) if exact else set()
+        votes = {gpu: vote_of(gpu, ballot) for gpu, ballot in ballots.items()}
+        result = tally(votes, next(iter(golden)) if len(golden) == 1 else None)
+        made.append(
+            Round(
+                test=test,
+                case=case,
+                iteration=iteration,
+                seed=seed,
+                retest=retest,
+                exact=exact,
+                ballots=ballots,
+                tally=result,
+            )
+        )
+    return tuple(made)
+
+
+def _group(cast: Cast, key: str) -> tuple[str, str, int, int, bool, str]:
+    ballot = cast.ballot
+    return (cast.test, ballot.case, ballot.iteration, ballot.seed, cast.retest, key)
+
+
+def weigh(evidence: Evidence) -> Weighed:
+    """Find every wrong, and set aside those that point at configuration instead of a chip."""
+    all_rounds = rounds(evidence)
+    keys = {device.gpu: device.vote_key for device in evidence.devices}
+    configuration: dict[str, str] = {}
+    wrongs: list[Wrong] = []
+    excused: set[tuple[Input, str]] = set()
+    for one in all_rounds:
+        alike = _alike(one, keys) | _all_refuted(one, evidence)
+        if alike:
+            configuration.setdefault(one.test, _configuration(one, alike))
+            excused |= {(one.input, gpu) for gpu in alike}
+        wrongs.extend(wrong for wrong in _wrongs(one) if wrong.gpu not in alike)
+    for shown in evidence.proofs:
+        at = (shown.test, shown.proof.case, shown.proof.seed)
+        if shown.proof.fingerprint is None and (at, shown.gpu) not in excused:
+            wrongs.append(
+                Wrong(
+                    gpu=shown.gpu,
+                    test=shown.test,
+                    case=shown.proof.case,
+                    iteration=None,
+                    seed=shown.proof.seed,
+                    retest=shown.retest,
+                    basis=Basis.GOLDEN,
+                    ballot=None,
+                    reference=None,
+                    right=None,
+                    why=f"the CPU refuted its result: {shown.proof.why}",
+                )
+            )
+    conflicts = tuple(
+        f"{test} {case}, seed {seed}: {len(proved)} different results were proved"
+        for (test, case, seed), proved in goldens(evidence).items()
+        if len(proved) > 1
+    )
+    return Weighed(rounds=all_rounds, wrongs=tuple(wrongs), configuration=configuration, conflicts=conflicts)
+
+
+def _wrongs(one: Round) -> list[Wrong]:
+    """Those who dissent from the reference; without one, those who disagree with themselves."""
+    reference = one.tally.reference
+    if reference is None:
+        blamed = [(gpu, Basis.SELF) for gpu, ballot in one.ballots.items() if len(ballot.fingerprints) > 1]
+    else:
+        basis = Basis.GOLDEN if one.tally.outcome is Outcome.GOLDEN else Basis.MAJORITY
+        blamed = [(gpu, basis) for gpu in one.tally.dissenters]
+    right = next((b for gpu, b in one.ballots.items() if vote_of(gpu, b) == reference), None)
+    return [
+        Wrong(
+            gpu=gpu,
+            test=one.test,
+            case=one.case,
+            iteration=one.iteration,
+            seed=one.seed,
+            retest=one.retest,
+            basis=basis,
+            ballot=one.ballots[gpu],
+            reference=reference,
+            right=right,
+            why=_why(one, gpu, basis),
+        )
+        for gpu, basis in blamed
+    ]
+
+
+def _why(one: Round, gpu: str, basis: Basis) -> str:
+    ballot = one.ballots[gpu]
+    if basis is Basis.SELF:
+        return f"{one.case}: {len(ballot.fingerprints)} different results in {ballot.launches} equal launches"
+    bad = sum(count for fingerprint, count in ballot.fingerprints if fingerprint != one.tally.reference)
+    return f"{one.case}: {bad} of {ballot.launches} launches differ from the {basis}; {one.tally.why}"
+
+
+def _alike(one: Round, keys: Mapping[str, str]) -> set[str]:
+    """Dissenters of an exact round that are wrong in the same way, as chips do not fail independently."""
+    if not one.exact or not one.tally.dissenters:
+        return set()
+    same: dict[str, set[str]] = defaultdict(set)
+    for gpu in one.tally.dissenters:
+        same[vote_of(gpu, one.ballots[gpu])].add(gpu)
+    sizes = Counter(keys[gpu] for gpu in one.ballots)
+    alike: set[str] = set()
+    for group in same.values():
+        if len(group) < 2:  # noqa: PLR2004 - one GPU is not alike
+            continue
+        inside = Counter(keys[gpu] for gpu in group)
+        whole_keys = {key for key, count in inside.items() if count == sizes[key] > 1}
+        if 2 * len(group) > len(one.ballots):
+            alike |= group
+        elif len(sizes) > 1:
+            alike |= {gpu for gpu in group if keys[gpu] in whole_keys}
+    return alike
+
+
+def _all_refuted(one: Round, evidence: Evidence) -> set[str]:
+    """All GPUs agree, and the CPU refuted every one of them: the library, the build or the golden is wrong."""
+    if one.tally.outcome is not Outcome.UNANIMOUS:
+        return set()
+    refuted = {
+        shown.gpu
+        for shown in evidence.proofs
+        if (shown.test, shown.proof.case, shown.proof.seed) == one.input and shown.proof.fingerprint is None
+    }
+    return set(one.ballots) if refuted >= set(one.ballots) else set()
+
+
+def _configuration(one: Round, alike: set[str]) -> str:
+    return f"{one.case}: {len(alike)} of {len(one.ballots)} GPUs are wrong in the same way"
+
+
+def proofs_needed(evidence: Evidence, *, retest: bool = False) -> tuple[tuple[Input, str], ...]:
+    """Which (input, GPU) to have proved next: the first iteration of each exact case, and every undecided input.
+
+    One GPU at a time for each input, rotating with the seed; after a refutation the next one. Ends when a result was
+    proved or all GPUs were refuted, so it is asked at most as often as there are GPUs.
+    """
+    proved = goldens(evidence)
+    tried: dict[Input, set[str]] = defaultdict(set)
+    for shown in evidence.proofs:
+        tried[shown.test, shown.proof.case, shown.proof.seed].add(shown.gpu)
+    needed: dict[Input, str] = {}
+    for one in rounds(evidence):
+        wanted = one.tally.outcome is Outcome.UNDECIDED or (one.iteration == 0 and not one.retest)
+        if not one.exact or one.retest is not retest or not wanted or one.input in proved or one.input in needed:
+            continue
+        order = sorted(one.ballots)
+        start = one.seed % len(order)
+        untried = [gpu for gpu in order[start:] + order[:start] if gpu not in tried[one.input]]
+        if untried:
+            needed[one.input] = untried[0]
+    return tuple(needed.items())
+
+
+def retests_needed(evidence: Evidence) -> tuple[Input, ...]:
+    """Inputs to compute again on all GPUs: for every GPU that was wrong in a test, one case of it, once.
+
+    A GPU that was wrong again in a retest is known to be persistently bad and needs no further one.
+    """
+    weighed = weigh(evidence)
+    retested = {(cast.test, cast.ballot.case) for cast in evidence.casts if cast.retest}
+    persistent = {wrong.gpu for wrong in weighed.wrongs if wrong.retest}
+    first: dict[tuple[str, str], Input] = {}
+    covered = {(wrong.test, wrong.gpu) for wrong in weighed.wrongs if (wrong.test, wrong.case) in retested}
+    for wrong in weighed.wrongs:
+        at = (wrong.test, wrong.gpu)
+        if wrong.retest or wrong.gpu in persistent or at in covered:
+            continue
+        first.setdefault(at, (wrong.test, wrong.case, wrong.seed))
+    return tuple(dict.fromkeys(first.values()))

@@ -1,0 +1,158 @@
+"""What parent and child say to each other: one JSON object a line, dataclasses on both ends. Torch-free.
+
+JSON and not the interpreter's object serialisation: a child whose memory is being corrupted must not be able to make
+the parent run anything.
+"""
+
+import json
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from burnin.spec import Ballot, Case, Device, Inject, Proof
+
+MAX_LINE = 8 << 20
+"""Bytes of one message; a child that sends more is broken and is ended."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Discover:
+    """List the devices and the processes that use them. Answer: `found`."""
+
+    backend: str
+    gpus: int | None
+    host: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ListCases:
+    """Cases of one workload; with `inject`, also check that the fault can change one of them. Answer: `cases`."""
+
+    test: str
+    workload: str
+    inject: Inject | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Vote:
+    """One iteration of one case. Answer: `ballot`."""
+
+    test: str
+    workload: str
+    case: str
+    iteration: int
+    seed: int
+    launches: int
+    inject: Inject | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Prove:
+    """Compute the golden of one (case, seed). Answer: `proof`."""
+
+    test: str
+    workload: str
+    case: str
+    seed: int
+    inject: Inject | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Count:
+    """Read this GPU's health counters. Answer: `counters`."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CheckCores:
+    """Compute a golden on two CPU cores. Answer: `cores`."""
+
+    seed: int
+
+
+Request = Discover | ListCases | Vote | Prove | Count | CheckCores
+REQUESTS: Mapping[str, type[Request]] = {
+    cls.__name__: cls for cls in (Discover, ListCases, Vote, Prove, Count, CheckCores)
+}
+
+
+class WireError(ValueError):
+    """The other end sent something that is no message; one line."""
+
+
+def encode(message: Mapping[str, Any]) -> bytes:
+    """One line of JSON."""
+    return json.dumps(message, separators=(",", ":"), allow_nan=False).encode() + b"\n"
+
+
+def decode(line: bytes) -> dict[str, Any]:
+    """Read one line.
+
+    Raises:
+        WireError: It is no JSON object.
+    """
+    try:
+        message = json.loads(line)
+    except ValueError as error:
+        raise WireError(f"not JSON: {line[:80]!r}") from error
+    if not isinstance(message, dict):
+        raise WireError(f"not an object: {line[:80]!r}")
+    return message
+
+
+def pack(request: Request) -> dict[str, Any]:
+    """A request as a JSON object."""
+    return {"do": type(request).__name__, "with": asdict(request)}
+
+
+def unpack(message: Mapping[str, Any]) -> Request:
+    """The request in a JSON object that `pack` made.
+
+    Raises:
+        WireError: It is none.
+    """
+    try:
+        fields = dict(message["with"])
+        if fields.get("inject") is not None:
+            fields["inject"] = Inject(**fields["inject"])
+        return REQUESTS[message["do"]](**fields)
+    except (KeyError, TypeError) as error:
+        raise WireError(f"not a request: {message!r:.80}") from error
+
+
+def device(fields: Mapping[str, Any]) -> Device:
+    """A `Device` from its JSON object. Raises WireError."""
+    try:
+        return Device(**fields)
+    except TypeError as error:
+        raise WireError(f"not a device: {fields!r:.80}") from error
+
+
+def case(fields: Mapping[str, Any]) -> Case:
+    """A `Case` from its JSON object. Raises WireError."""
+    try:
+        return Case(**fields)
+    except TypeError as error:
+        raise WireError(f"not a case: {fields!r:.80}") from error
+
+
+def ballot(fields: Mapping[str, Any]) -> Ballot:
+    """A `Ballot` from its JSON object. Raises WireError when it is none or contradicts itself."""
+    try:
+        fingerprints = tuple((str(name), int(count)) for name, count in fields["fingerprints"])
+        trace = tuple((str(name), str(value)) for name, value in fields["trace"])
+        made = Ballot(
+            **{**fields, "fingerprints": fingerprints, "trace": trace, "tiles": tuple(map(int, fields["tiles"]))}
+        )
+    except (KeyError, TypeError, ValueError) as error:
+        raise WireError(f"not a ballot: {fields!r:.80}") from error
+    if made.launches < 1 or sum(count for _, count in fingerprints) != made.launches:
+        raise WireError(f"a ballot of {made.launches} launches with other fingerprints: {fingerprints!r:.80}")
+    return made
+
+
+def proof(fields: Mapping[str, Any]) -> Proof:
+    """A `Proof` from its JSON object. Raises WireError."""
+    try:
+        return Proof(**fields)
+    except TypeError as error:
+        raise WireError(f"not a proof: {fields!r:.80}") from error

@@ -1,0 +1,22 @@
+"""`fleetd controller`: run the controller until it is stopped."""
+
+from pathlib import Path
+
+import click
+
+from fleetd.cli.failure import Failure
+from fleetd.compose import run_controller
+from fleetd.config import ConfigError, load_controller
+from fleetd.ports import PortError
+
+
+@click.command(name="controller")
+@click.option(
+    "--config", "path", required=True, type=click.Path(path_type=Path), help="YAML file of `kind: Controller`."
+)
+def command(path: Path) -> None:
+    """Run the controller: collect findings, judge them by the policy, quarantine bad hosts."""
+    try:
+        run_controller(load_controller(path))
+    except (ConfigError, PortError) as error:
+        raise Failure(str(error)) from error

@@ -1,0 +1,54 @@
+"""Configuration of the devices; a module of its own, so that reading a configuration loads no adapter."""
+
+from dataclasses import dataclass
+from typing import Literal
+
+_GPUS_MAX = 64
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DevicesConfig:
+    """Which GPUs the agent looks after, and how patient it is with their driver."""
+
+    backend: Literal["nvidia", "sim"] = "nvidia"
+    gpus: int = 8
+    """How many GPUs are simulated; of no meaning to another backend."""
+    seed: int = 0
+    """Seed of the simulated readings; of no meaning to another backend."""
+    fault: str | None = None
+    """A fault planted in every burn-in of this host, as its `--inject` takes it: `gpu=5,fault=F03,rate=0.3`.
+
+    For demonstrations and rehearsals: allowed with `backend: sim` only, so that no real host is ever blamed by it.
+    """
+    call_deadline_seconds: float = 2.0
+    """A call that takes longer is given up, and its helper process abandoned. One GPU is read in under 5 ms."""
+    open_deadline_seconds: float = 30.0
+    """The same for opening the library: without persistence mode the driver initialises every GPU, which takes seconds.
+
+    While an abandoned helper still keeps the driver open, opening is quick, and a third of this holds.
+    """
+    slow_reading_interval_seconds: float = 10.0
+    """How often the expensive readings are made (energy: 4 ms of CPU a call); spread evenly over the GPUs."""
+    restart_first_seconds: float = 1.0
+    restart_max_seconds: float = 300.0
+    """A helper that failed is followed by another after the first wait, which doubles up to the maximum."""
+    abandoned_max: int = 3
+    """No further helper is started while this many abandoned ones are stuck inside the driver."""
+
+    def __post_init__(self) -> None:
+        """Refuse what cannot work. Raises ValueError."""
+        if not 1 <= self.gpus <= _GPUS_MAX:
+            raise ValueError(f"gpus: {self.gpus} is not between 1 and {_GPUS_MAX}")
+        if self.fault is not None and self.backend != "sim":
+            raise ValueError(f"fault: planted in simulated GPUs only; remove it, or set backend: sim (is: {self.backend})")
+        positive = (
+            "call_deadline_seconds",
+            "open_deadline_seconds",
+            "slow_reading_interval_seconds",
+            "restart_first_seconds",
+            "restart_max_seconds",
+            "abandoned_max",
+        )
+        for name in positive:
+            if getattr(self, name) <= 0:
+                raise ValueError(f"{name}: {getattr(self, name)} is not above 0")

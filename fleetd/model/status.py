@@ -1,0 +1,32 @@
+"""Status: what the agent knows about itself, as one consistent snapshot for whoever shows it (exporter, checks)."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from fleetd.model.host import Gpu
+from fleetd.model.telemetry import GpuSample
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AgentStatus:
+    """One snapshot of the agent. Totals count since the process started."""
+
+    inventory: tuple[Gpu, ...]
+    samples: tuple[GpuSample, ...]
+    """The latest reading of each GPU that answered."""
+    samples_age_s: float | None
+    """Monotonic seconds since these readings; None: there has been none."""
+    silent_gpus: int
+    """GPUs that have given no sample for so long that a finding was made."""
+    overruns_total: int
+    """Samples that were skipped because the one before took longer than the interval."""
+    uplink_connected: bool
+    spool_pending: int
+    """Findings that the controller has not acknowledged."""
+    spool_dropped_total: int
+    """Findings that the bounded spool had to drop."""
+    findings_total: int
+    errors_total: Mapping[str, int]
+    """Operating failures by kind; the kinds are a closed set, each there from the start."""
+    burnin_runs_total: Mapping[str, int]
+    """Burn-ins that ended, by verdict; each verdict there from the start."""

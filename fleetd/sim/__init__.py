@@ -1,0 +1,5 @@
+"""Simulated parts of a fleet: what stands behind the ports where there is no hardware.
+
+What belongs here: seeded adapters that behave like the real ones. They import the ports and the vocabulary only.
+Always true: the same seed, clock and calls give the same readings.
+"""

@@ -1,0 +1,130 @@
+"""The real world: clocks, threads, entropy, signals, systemd and the log. The only module that touches them.
+
+Everything here is handed to the rest of the daemon as a value, so that tests and simulated fleets hand in their own.
+"""
+
+import asyncio
+import os
+import random
+import signal
+import socket
+import sys
+import time
+import uuid
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import TextIO, TypeVar
+
+import structlog
+
+from fleetd.model.ids import BootId, HostName
+
+_T = TypeVar("_T")
+_BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
+
+
+class RealClock:
+    """The `Clock` port on the machine's clocks."""
+
+    def wall_s(self) -> float:
+        """Seconds since the epoch; may jump."""
+        return time.time()  # noqa: TID251 - here is where real time comes in
+
+    def elapsed_s(self) -> float:
+        """Monotonic seconds; never goes back."""
+        return time.monotonic()  # noqa: TID251 - here is where real time comes in
+
+    async def sleep_s(self, seconds: float) -> None:
+        """Wait; cancellable."""
+        await asyncio.sleep(seconds)  # noqa: TID251 - here is where real time comes in
+
+
+def entropy() -> random.Random:
+    """A generator seeded from the operating system; for jitter and seeds, not for secrets."""
+    return random.Random(int.from_bytes(os.urandom(32)))  # noqa: S311, TID251 - no secret is drawn from it
+
+
+async def run_blocking(function: Callable[[], _T]) -> _T:
+    """Run a blocking function on a thread of the event loop's default pool (bounded by asyncio: CPUs + 4, at most 32).
+
+    A cancelled caller stops waiting, the function runs on: hand in only what ends by itself.
+    """
+    return await asyncio.to_thread(function)
+
+
+def boot_id(path: Path = _BOOT_ID) -> BootId:
+    """The kernel's boot id.
+
+    Where the kernel has none, every process start counts as a boot of its own: then an order or a proof from before
+    a restart is refused, which is the safe side (facts of different boots must never mix).
+    """
+    try:
+        text = path.read_text(encoding="ascii").strip()
+    except (OSError, UnicodeDecodeError):
+        text = ""
+    return BootId(text or f"process-{uuid.uuid4()}")
+
+
+def host_name() -> HostName:
+    """The name that the kernel gives this host; a configuration may name it otherwise."""
+    return HostName(socket.gethostname())
+
+
+def stop_on_signals() -> asyncio.Event:
+    """An event that SIGTERM or SIGINT sets. Call it inside the running event loop, on the main thread."""
+    stop = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, stop.set)
+    return stop
+
+
+class Systemd:
+    """The service manager's notification socket; silent when the process was not started by one.
+
+    Protocol: sd_notify(3). Nothing here raises: a service manager that is gone must not take the agent with it.
+    """
+
+    def __init__(self, environ: Mapping[str, str]) -> None:
+        """Take `os.environ`, of which NOTIFY_SOCKET, WATCHDOG_USEC and WATCHDOG_PID are read."""
+        address = environ.get("NOTIFY_SOCKET", "")
+        self._address = "\0" + address[1:] if address.startswith("@") else address
+        usec = environ.get("WATCHDOG_USEC", "")
+        ours = environ.get("WATCHDOG_PID", str(os.getpid())) == str(os.getpid())
+        self.watchdog_s: float | None = int(usec) / 1e6 if self._address and ours and usec.isdigit() else None
+        """The service manager restarts the process after this many seconds without a sign of life; None: never."""
+
+    def notify(self, state: str) -> None:
+        """Send `READY=1`, `STOPPING=1`, `WATCHDOG=1`, `STATUS=…`, or several of them separated by newlines."""
+        if not self._address:
+            return
+        try:
+            with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_NONBLOCK) as channel:
+                channel.sendto(state.encode(), self._address)
+        except OSError as error:
+            structlog.get_logger(__name__).warning("systemd_not_notified", state=state, error=str(error))
+
+
+def setup_logging(stream: TextIO = sys.stderr) -> None:
+    """Log to `stream`: one JSON object a line into a pipe or file, coloured text on a terminal."""
+    terminal = stream.isatty()
+    renderer: structlog.typing.Processor = (
+        structlog.dev.ConsoleRenderer() if terminal else structlog.processors.JSONRenderer()
+    )
+    structlog.configure(
+        processors=[
+            structlog.contextvars.merge_contextvars,
+            structlog.processors.add_log_level,
+            structlog.processors.TimeStamper(fmt="iso", utc=True, key="at"),
+            structlog.processors.format_exc_info if not terminal else _unchanged,
+            renderer,
+        ],
+        wrapper_class=structlog.make_filtering_bound_logger("info"),
+        logger_factory=structlog.WriteLoggerFactory(file=stream),
+        cache_logger_on_first_use=False,
+    )
+
+
+def _unchanged(_logger: object, _method: str, event: structlog.typing.EventDict) -> structlog.typing.EventDict:
+    """Leave an exception for the console renderer, which prints it better."""
+    return event

@@ -1,0 +1,286 @@
+"""Model ↔ protobuf for everything that travels between an agent and its controller.
+
+Encoding cuts free text and leaves out readings that are not numbers, so that a sick host can always report; decoding
+trusts nothing and raises `CodecError`, one line that names the field.
+"""
+
+import math
+from typing import assert_never
+
+from fleetd.model.finding import (
+    BurninEnded,
+    Culprit,
+    DeviceFault,
+    FaultClass,
+    Finding,
+    Scope,
+    Severity,
+    Verdict,
+)
+from fleetd.model.host import Gpu, Hello
+from fleetd.model.ids import BootId, FindingId, GpuId, HostName, OrderId, SpoolId
+from fleetd.model.order import RunBurnin
+from fleetd.model.telemetry import METRICS, GpuSample
+from fleetd.pb.v1 import agent_pb2, common_pb2
+from fleetd.ports import Spooled
+from fleetd.uplink.wire import (
+    MAX_CAPABILITIES,
+    MAX_GPUS,
+    MAX_MESSAGE_BYTES,
+    CodecError,
+    Words,
+    clean,
+    finite,
+    items,
+    label,
+    name,
+    text,
+    unsigned,
+)
+
+_ENVELOPE_BYTES = 64
+"""What the enclosing message adds, and some more."""
+
+# The fallbacks are explained in common.proto, where the other implementations of the protocol can read them.
+SEVERITIES = Words(Severity, common_pb2.Severity.Value, "SEVERITY_", fallback=Severity.ERROR)
+SCOPES = Words(Scope, common_pb2.Scope.Value, "SCOPE_", fallback=Scope.HOST)
+VERDICTS = Words(Verdict, common_pb2.Verdict.Value, "VERDICT_", fallback=Verdict.NOT_JUDGED)
+FAULT_CLASSES = Words(FaultClass, common_pb2.FaultClass.Value, "FAULT_CLASS_", fallback=None)
+
+
+# ── inventory and hello ─────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def gpu_to_pb(gpu: Gpu) -> common_pb2.Gpu:
+    """Encode one GPU of an inventory; raises CodecError."""
+    return common_pb2.Gpu(
+        gpu=name(gpu.gpu, "inventory gpu"),
+        index=unsigned(gpu.index, "inventory index", bits=32),
+        vendor=name(gpu.vendor, "inventory vendor"),
+        sku=label(gpu.sku, "inventory sku"),
+        pci_address=None if gpu.pci_address is None else name(gpu.pci_address, "inventory pci_address"),
+    )
+
+
+def gpu_from_pb(pb: common_pb2.Gpu) -> Gpu:
+    """Decode one GPU of an inventory; raises CodecError."""
+    return Gpu(
+        gpu=GpuId(name(pb.gpu, "inventory gpu")),
+        index=pb.index,
+        vendor=name(pb.vendor, "inventory vendor"),
+        sku=label(pb.sku, "inventory sku"),
+        pci_address=name(pb.pci_address, "inventory pci_address") if pb.HasField("pci_address") else None,
+    )
+
+
+def _capability(word: str) -> str:
+    return name(word, "hello capability")
+
+
+def hello_to_pb(hello: Hello, spool: SpoolId) -> agent_pb2.Hello:
+    """Encode what an agent says first; raises CodecError."""
+    return agent_pb2.Hello(
+        host=name(hello.host, "hello host"),
+        boot_id=name(hello.boot_id, "hello boot_id"),
+        agent_version=name(hello.agent_version, "hello agent_version"),
+        capabilities=items(
+            hello.capabilities,
+            lambda word: name(word, "hello capability"),
+            "hello capabilities",
+            limit=MAX_CAPABILITIES,
+        ),
+        inventory=items(hello.inventory, gpu_to_pb, "hello inventory", limit=MAX_GPUS),
+        spool_id=name(spool, "hello spool_id"),
+    )
+
+
+def hello_from_pb(pb: agent_pb2.Hello) -> tuple[Hello, SpoolId]:
+    """Decode what an agent says first, and the identity of its spool; raises CodecError."""
+    hello = Hello(
+        host=HostName(name(pb.host, "hello host")),
+        boot_id=BootId(name(pb.boot_id, "hello boot_id")),
+        agent_version=name(pb.agent_version, "hello agent_version"),
+        capabilities=items(pb.capabilities, _capability, "hello capabilities", limit=MAX_CAPABILITIES),
+        inventory=items(pb.inventory, gpu_from_pb, "hello inventory", limit=MAX_GPUS),
+    )
+    return hello, SpoolId(name(pb.spool_id, "hello spool_id"))
+
+
+# ── findings ────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def _culprit_to_pb(culprit: Culprit) -> common_pb2.Culprit:
+    return common_pb2.Culprit(
+        gpu=name(culprit.gpu, "culprit gpu"),
+        index=unsigned(culprit.index, "culprit index", bits=32),
+        fault_class=FAULT_CLASSES.to_pb(culprit.fault_class),
+        why=clean(culprit.why),
+    )
+
+
+def _culprit_from_pb(pb: common_pb2.Culprit) -> Culprit:
+    return Culprit(
+        gpu=GpuId(name(pb.gpu, "culprit gpu")),
+        index=pb.index,
+        fault_class=FAULT_CLASSES.from_pb(pb.fault_class, "culprit fault_class"),
+        why=text(pb.why, "culprit why"),
+    )
+
+
+def finding_to_pb(finding: Finding) -> common_pb2.Finding:
+    """Encode a finding; raises CodecError on an identifier that breaks the limits."""
+    pb = common_pb2.Finding(
+        id=name(finding.id, "finding id"),
+        host=name(finding.host, "finding host"),
+        boot_id=name(finding.boot_id, "finding boot_id"),
+        at_s=finite(finding.at_s, "finding at_s"),
+        why=clean(finding.why),
+    )
+    match finding:
+        case BurninEnded():
+            pb.burnin_ended.CopyFrom(
+                common_pb2.BurninEnded(
+                    order_id=None if finding.order_id is None else name(finding.order_id, "finding order_id"),
+                    level=name(finding.level, "finding level"),
+                    verdict=VERDICTS.to_pb(finding.verdict),
+                    fault_class=FAULT_CLASSES.to_pb(finding.fault_class),
+                    seed=unsigned(finding.seed, "finding seed", bits=64),
+                    vote_key=label(finding.vote_key, "finding vote_key"),
+                    culprits=items(finding.culprits, _culprit_to_pb, "finding culprits", limit=MAX_GPUS),
+                )
+            )
+        case DeviceFault():
+            pb.device_fault.CopyFrom(
+                common_pb2.DeviceFault(
+                    code=name(finding.code, "finding code"),
+                    gpu=None if finding.gpu is None else name(finding.gpu, "finding gpu"),
+                    index=None if finding.index is None else unsigned(finding.index, "finding index", bits=32),
+                    scope=SCOPES.to_pb(finding.scope),
+                    severity=SEVERITIES.to_pb(finding.severity),
+                    fault_class=FAULT_CLASSES.to_pb(finding.fault_class),
+                )
+            )
+        case _:
+            assert_never(finding)
+    return pb
+
+
+def finding_from_pb(pb: common_pb2.Finding) -> Finding:
+    """Decode a finding; raises CodecError."""
+    match pb.WhichOneof("kind"):
+        case "burnin_ended":
+            return _burnin_ended_from_pb(pb, pb.burnin_ended)
+        case "device_fault":
+            return _device_fault_from_pb(pb, pb.device_fault)
+        case _:
+            raise CodecError("finding of a kind that this version does not know: upgrade the controller")
+
+
+def _burnin_ended_from_pb(pb: common_pb2.Finding, run: common_pb2.BurninEnded) -> BurninEnded:
+    return BurninEnded(
+        id=FindingId(name(pb.id, "finding id")),
+        host=HostName(name(pb.host, "finding host")),
+        boot_id=BootId(name(pb.boot_id, "finding boot_id")),
+        at_s=finite(pb.at_s, "finding at_s"),
+        why=text(pb.why, "finding why"),
+        order_id=OrderId(name(run.order_id, "finding order_id")) if run.HasField("order_id") else None,
+        level=name(run.level, "finding level"),
+        verdict=VERDICTS.from_pb(run.verdict, "finding verdict"),
+        fault_class=FAULT_CLASSES.from_pb(run.fault_class, "finding fault_class"),
+        seed=run.seed,
+        vote_key=label(run.vote_key, "finding vote_key"),
+        culprits=items(run.culprits, _culprit_from_pb, "finding culprits", limit=MAX_GPUS),
+    )
+
+
+def _device_fault_from_pb(pb: common_pb2.Finding, fault: common_pb2.DeviceFault) -> DeviceFault:
+    return DeviceFault(
+        id=FindingId(name(pb.id, "finding id")),
+        host=HostName(name(pb.host, "finding host")),
+        boot_id=BootId(name(pb.boot_id, "finding boot_id")),
+        at_s=finite(pb.at_s, "finding at_s"),
+        why=text(pb.why, "finding why"),
+        code=name(fault.code, "finding code"),
+        gpu=GpuId(name(fault.gpu, "finding gpu")) if fault.HasField("gpu") else None,
+        index=fault.index if fault.HasField("index") else None,
+        scope=SCOPES.from_pb(fault.scope, "finding scope"),
+        severity=SEVERITIES.from_pb(fault.severity, "finding severity"),
+        fault_class=FAULT_CLASSES.from_pb(fault.fault_class, "finding fault_class"),
+    )
+
+
+def spooled_to_pb(spooled: Spooled) -> agent_pb2.SpooledFinding:
+    """Encode a finding with its place in the spool; raises CodecError."""
+    pb = agent_pb2.SpooledFinding(seq=spooled.seq, finding=finding_to_pb(spooled.finding))
+    if pb.ByteSize() > MAX_MESSAGE_BYTES - _ENVELOPE_BYTES:
+        raise CodecError(
+            f"finding {spooled.finding.id} is {pb.ByteSize()} bytes long, the limit is {MAX_MESSAGE_BYTES}"
+        )
+    return pb
+
+
+def spooled_from_pb(pb: agent_pb2.SpooledFinding) -> Spooled:
+    """Decode a finding with its place in the spool; raises CodecError."""
+    if pb.seq == 0:
+        raise CodecError("finding seq is missing")
+    # Stores keep the number in a signed column.
+    return Spooled(seq=unsigned(pb.seq, "finding seq", bits=63), finding=finding_from_pb(pb.finding))
+
+
+# ── telemetry and orders ────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def sample_to_pb(sample: GpuSample) -> common_pb2.GpuSample:
+    """Encode a sample, leaving out what is not a finite number: not read this time. Raises CodecError."""
+    pb = common_pb2.GpuSample(gpu=name(sample.gpu, "sample gpu"), at_s=finite(sample.at_s, "sample at_s"))
+    for metric in METRICS:
+        value: float | None = getattr(sample, metric.name)
+        if value is not None and math.isfinite(value):
+            setattr(pb, metric.name, value)
+    return pb
+
+
+def sample_from_pb(pb: common_pb2.GpuSample) -> GpuSample:
+    """Decode a sample; raises CodecError."""
+    values = {
+        metric.name: finite(getattr(pb, metric.name), f"sample {metric.name}")
+        for metric in METRICS
+        if pb.HasField(metric.name)  # type: ignore[arg-type]  # a test holds that the proto has every metric
+    }
+    return GpuSample(gpu=GpuId(name(pb.gpu, "sample gpu")), at_s=finite(pb.at_s, "sample at_s"), **values)
+
+
+def telemetry_to_pb(samples: tuple[GpuSample, ...]) -> agent_pb2.Telemetry:
+    """Encode one reading of all GPUs of a host; raises CodecError."""
+    return agent_pb2.Telemetry(samples=items(samples, sample_to_pb, "telemetry samples", limit=MAX_GPUS))
+
+
+def telemetry_from_pb(pb: agent_pb2.Telemetry) -> tuple[GpuSample, ...]:
+    """Decode one reading of all GPUs of a host; raises CodecError."""
+    return items(pb.samples, sample_from_pb, "telemetry samples", limit=MAX_GPUS)
+
+
+def run_burnin_to_pb(order: RunBurnin) -> agent_pb2.RunBurnin:
+    """Encode an order; raises CodecError."""
+    return agent_pb2.RunBurnin(
+        id=name(order.id, "order id"),
+        host=name(order.host, "order host"),
+        issued_at_s=finite(order.issued_at_s, "order issued_at_s"),
+        why=clean(order.why),
+        level=name(order.level, "order level"),
+        boot_id=name(order.boot_id, "order boot_id"),
+        not_after_s=finite(order.not_after_s, "order not_after_s"),
+    )
+
+
+def run_burnin_from_pb(pb: agent_pb2.RunBurnin) -> RunBurnin:
+    """Decode an order; raises CodecError."""
+    return RunBurnin(
+        id=OrderId(name(pb.id, "order id")),
+        host=HostName(name(pb.host, "order host")),
+        issued_at_s=finite(pb.issued_at_s, "order issued_at_s"),
+        why=text(pb.why, "order why"),
+        level=name(pb.level, "order level"),
+        boot_id=BootId(name(pb.boot_id, "order boot_id")),
+        not_after_s=finite(pb.not_after_s, "order not_after_s"),
+    )
