@@ -5,6 +5,7 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 
 from burnin.spec import Ballot, Case, Device, Inject, Proof
+from burnin.workloads.health import Sensors
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -16,6 +17,8 @@ class Cast:
     ballot: Ballot
     retest: bool = False
     """Whether it repeats a case because somebody was wrong in it."""
+    sensors: Sensors | None = None
+    """Read right after the launches."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -79,7 +82,7 @@ class Evidence:
     host_cpu: str = ""
     """Why the host's CPU cannot be trusted; empty when nothing speaks against it."""
     gaps: tuple[str, ...] = ()
-    """Why the run as a whole cannot be judged: a missed self-test, an interruption, a required test that did not run."""
+    """Why the run as a whole cannot be judged: a missed self-test, an interruption, a required test not run."""
 
     def plus(self, *, casts: tuple[Cast, ...] = (), proofs: tuple[Shown, ...] = ()) -> "Evidence":
         """The evidence with more of it."""

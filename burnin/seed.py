@@ -30,6 +30,10 @@ CHUNK = 1 << 16
 """Elements made at a time on the CPU: the temporaries stay in the second-level cache."""
 
 
+RAW_BITS = -1
+"""Mode of the fill kernel: the random words themselves. 0 makes near-normal floats, a positive mode is a magnitude."""
+
+
 def derive(seed: int, *names: str | int) -> int:
     """Return a 64-bit key that depends on the seed and every name, in order (BLAKE2b, 8 bytes, little-endian).
 
@@ -125,7 +129,7 @@ def fill_normal(out: torch.Tensor, key: int, *, start: int = 0) -> None:
 
     The sum of four 16-bit uniforms (Irwin-Hall) with seven random low bits is an integer below 2**24; it is scaled by
     2**-22, and a quarter of the elements by up to 2**-7 more. Both steps are exact in float32, the only rounding is the
-    conversion to the dtype of `out` (to nearest, ties to even). Mean 0, standard deviation about 1.1, range (-4, 4).
+    conversion to the dtype of `out` (to nearest, ties to even). Mean 0, standard deviation about 1, range (-4, 4).
 
     Args:
         out: contiguous floating-point tensor, any shape.
@@ -154,7 +158,7 @@ def fill_bits(out: torch.Tensor, key: int) -> None:
     raw = out.reshape(-1).view(torch.uint8) if out.numel() else out.reshape(0).to(torch.uint8)
     whole = raw.numel() // 4 * 4
     if whole and raw.data_ptr() % 4 == 0 and on_device(raw):
-        fill_on_device(raw[:whole].view(torch.int32), key, 0, 0)
+        fill_on_device(raw[:whole].view(torch.int32), key, 0, RAW_BITS)
         first = whole
     else:
         first = 0
@@ -173,7 +177,8 @@ def _fill(out: torch.Tensor, key: int, start: int, magnitude: int) -> None:
     """Fill with integers (`magnitude` > 0) or near-normal floats (0)."""
     _require_contiguous(out)
     flat = out.view(-1)
-    if on_device(flat) and fill_on_device(flat, key, start, magnitude):
+    if on_device(flat):
+        fill_on_device(flat, key, start, magnitude)
         return
     for begin in range(0, flat.numel(), CHUNK):
         piece = flat[begin : begin + CHUNK]

@@ -86,6 +86,8 @@ class Case:
     """Whether the result is order-free (integers inside the accumulator's range), so that it has a golden."""
     rate_name: str
     """Key of this case in the report's `rates`, with its unit: `gemm_bf16_library_flops_per_second`."""
+    flops: int = 0
+    """Work of one launch, by which the self-test chooses a small case; 0 where it is not known."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

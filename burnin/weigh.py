@@ -6,7 +6,7 @@ launches are wrong.
 """
 
 from collections import Counter, defaultdict
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 
@@ -236,7 +236,9 @@ def _configuration(one: Round, alike: set[str]) -> str:
     return f"{one.case}: {len(alike)} of {len(one.ballots)} GPUs are wrong in the same way"
 
 
-def proofs_needed(evidence: Evidence, *, retest: bool = False) -> tuple[tuple[Input, str], ...]:
+def proofs_needed(
+    evidence: Evidence, provers: Collection[str], *, retest: bool = False
+) -> tuple[tuple[Input, str], ...]:
     """Which (input, GPU) to have proved next: the first iteration of each exact case, and every undecided input.
 
     One GPU at a time for each input, rotating with the seed; after a refutation the next one. Ends when a result was
@@ -253,7 +255,8 @@ def proofs_needed(evidence: Evidence, *, retest: bool = False) -> tuple[tuple[In
             continue
         order = sorted(one.ballots)
         start = one.seed % len(order)
-        untried = [gpu for gpu in order[start:] + order[:start] if gpu not in tried[one.input]]
+        able = set(provers) - tried[one.input]
+        untried = [gpu for gpu in order[start:] + order[:start] if gpu in able]
         if untried:
             needed[one.input] = untried[0]
     return tuple(needed.items())
@@ -274,4 +277,4 @@ def retests_needed(evidence: Evidence) -> tuple[Input, ...]:
         if wrong.retest or wrong.gpu in persistent or at in covered:
             continue
         first.setdefault(at, (wrong.test, wrong.case, wrong.seed))
-    return tuple(dict.fromkeys(first.values()))
+    return tuple({(test, case): (test, case, seed) for test, case, seed in first.values()}.values())

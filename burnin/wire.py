@@ -7,9 +7,11 @@ the parent run anything.
 import json
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
-from typing import Any
+from typing import Any, TypeVar
 
-from burnin.spec import Ballot, Case, Device, Inject, Proof
+from burnin.spec import Ballot, Inject
+
+T = TypeVar("T")
 
 MAX_LINE = 8 << 20
 """Bytes of one message; a child that sends more is broken and is ended."""
@@ -119,20 +121,20 @@ def unpack(message: Mapping[str, Any]) -> Request:
         raise WireError(f"not a request: {message!r:.80}") from error
 
 
-def device(fields: Mapping[str, Any]) -> Device:
-    """A `Device` from its JSON object. Raises WireError."""
-    try:
-        return Device(**fields)
-    except TypeError as error:
-        raise WireError(f"not a device: {fields!r:.80}") from error
+def part(message: Mapping[str, Any], key: str) -> dict[str, Any]:
+    """The object under a key of an answer. Raises WireError when there is none."""
+    value = message.get(key)
+    if not isinstance(value, dict):
+        raise WireError(f"an answer without {key!r}: {message!r:.80}")
+    return value
 
 
-def case(fields: Mapping[str, Any]) -> Case:
-    """A `Case` from its JSON object. Raises WireError."""
+def made(cls: type[T], fields: Mapping[str, Any]) -> T:
+    """A flat dataclass from its JSON object. Raises WireError when the fields are not its fields."""
     try:
-        return Case(**fields)
+        return cls(**fields)
     except TypeError as error:
-        raise WireError(f"not a case: {fields!r:.80}") from error
+        raise WireError(f"not a {cls.__name__}: {fields!r:.80}") from error
 
 
 def ballot(fields: Mapping[str, Any]) -> Ballot:
@@ -140,19 +142,10 @@ def ballot(fields: Mapping[str, Any]) -> Ballot:
     try:
         fingerprints = tuple((str(name), int(count)) for name, count in fields["fingerprints"])
         trace = tuple((str(name), str(value)) for name, value in fields["trace"])
-        made = Ballot(
-            **{**fields, "fingerprints": fingerprints, "trace": trace, "tiles": tuple(map(int, fields["tiles"]))}
-        )
+        tiles = tuple(map(int, fields["tiles"]))
+        cast = Ballot(**{**fields, "fingerprints": fingerprints, "trace": trace, "tiles": tiles})
     except (KeyError, TypeError, ValueError) as error:
         raise WireError(f"not a ballot: {fields!r:.80}") from error
-    if made.launches < 1 or sum(count for _, count in fingerprints) != made.launches:
-        raise WireError(f"a ballot of {made.launches} launches with other fingerprints: {fingerprints!r:.80}")
-    return made
-
-
-def proof(fields: Mapping[str, Any]) -> Proof:
-    """A `Proof` from its JSON object. Raises WireError."""
-    try:
-        return Proof(**fields)
-    except TypeError as error:
-        raise WireError(f"not a proof: {fields!r:.80}") from error
+    if cast.launches < 1 or sum(count for _, count in fingerprints) != cast.launches:
+        raise WireError(f"a ballot of {cast.launches} launches with other fingerprints: {fingerprints!r:.80}")
+    return cast

@@ -84,7 +84,10 @@ class Devices(Protocol):
 
     @property
     def troubles(self) -> Mapping[GpuId, str]:
-        """Why a GPU was missing in the last `sample()`: one line a GPU, as far as the adapter knows."""
+        """Why a GPU was missing in the last `sample()`, one line each: asked in vain, left alone, or gone.
+
+        A GPU that is in neither was not asked, because of another one's trouble.
+        """
 
     async def close(self) -> None:
         """Release all handles; idempotent."""
@@ -220,6 +223,9 @@ class DeskDoor(Protocol):
     async def release(self, peer: Peer, name: HostName, reason: str, *, override: bool) -> Host:
         """Lift the holds; without the proof that each asks for only with `override`. Raises Refused, StoreError."""
 
+    async def rearm_budget(self, peer: Peer, reason: str) -> None:
+        """Let automatic quarantines through again after the budget tripped. Raises Refused, StoreError."""
+
     async def explain(self, name: HostName) -> tuple[tuple[float, str], ...]:
         """Why the host is where it is: (wall time, sentence) a step, oldest first. Raises Refused, StoreError."""
 
@@ -267,6 +273,9 @@ class Store(Protocol):
 
     def finish_order(self, order: OrderId, result: str) -> None:
         """Mark an order as carried out; idempotent. Raises StoreError."""
+
+    def rearm_budget(self, *, at_s: float, who: str, reason: str) -> None:
+        """Record that a human re-armed the quarantine budget. Raises StoreError."""
 
     def history(self, host: HostName, *, limit: int) -> tuple[JournalEntry, ...]:
         """The newest entries of one host, oldest first. Raises StoreError."""

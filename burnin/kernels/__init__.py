@@ -22,16 +22,11 @@ def on_device(tensor: torch.Tensor) -> bool:
     return tensor.is_cuda and have_triton()
 
 
-def fill_on_device(flat: torch.Tensor, key: int, start: int, magnitude: int) -> bool:
-    """Launch `burnin.kernels.fill` on a flat CUDA tensor; see `burnin.seed` for the meaning of the arguments.
-
-    Returns:
-        Always True: dtypes that the kernel does not write pass through a bounded float32 buffer on the device.
-    """
+def fill_on_device(flat: torch.Tensor, key: int, start: int, mode: int) -> None:
+    """Launch `burnin.kernels.fill` on a flat CUDA tensor; `mode` is a magnitude or one of the constants of that file."""
     from burnin.kernels.fill import launch  # noqa: PLC0415 - imports triton
 
-    launch(flat, key, start, magnitude)
-    return True
+    launch(flat, key, start, mode)
 
 
 def tile_sums_on_device(out: torch.Tensor, matrix: torch.Tensor, key: int) -> None:
@@ -46,3 +41,10 @@ def checksum_on_device(slot: torch.Tensor, raw: torch.Tensor, key: int, length_t
     from burnin.kernels.checksum import launch_flat  # noqa: PLC0415 - imports triton
 
     launch_flat(slot, raw, key, length_term)
+
+
+def multiply_on_device(a: torch.Tensor, bt: torch.Tensor, out: torch.Tensor, precision: str) -> None:
+    """Launch our own matrix product; see `burnin.kernels.gemm.launch`."""
+    from burnin.kernels.gemm import launch  # noqa: PLC0415 - imports triton
+
+    launch(a, bt, out, precision=precision)

@@ -46,7 +46,7 @@ class Desk:
         """Put an operator's hold on a host. Raises Refused, StoreError."""
         self._known(name)
         _require_operator(peer)
-        event = OperatorQuarantined(host=name, who=f"operator:{peer.name}", reason=_reason(reason))
+        event = OperatorQuarantined(host=name, who=peer.name, reason=_reason(reason))
         step = await self._judge.submit(event)
         if step.refused:
             raise Refused(step.why)
@@ -56,11 +56,18 @@ class Desk:
         """Lift the holds of a host. Raises Refused when the proof is missing and `override` is not set; StoreError."""
         self._known(name)
         _require_operator(peer)
-        event = OperatorReleased(host=name, who=f"operator:{peer.name}", reason=_reason(reason), override=override)
+        event = OperatorReleased(host=name, who=peer.name, reason=_reason(reason), override=override)
         step = await self._judge.submit(event)
         if step.refused:
             raise Refused(step.why)
         return step.state
+
+    async def rearm_budget(self, peer: Peer, reason: str) -> None:
+        """Let automatic quarantines through again after the budget tripped. Raises Refused, StoreError."""
+        _require_operator(peer)
+        if not self._judge.budget_tripped:
+            raise Refused("the quarantine budget has not tripped: there is nothing to re-arm")
+        await self._judge.rearm_budget(f"operator:{peer.name}", _reason(reason))
 
     async def explain(self, name: HostName) -> tuple[tuple[float, str], ...]:
         """Return (wall time, why) of each step of a host, oldest first. Raises Refused, StoreError."""

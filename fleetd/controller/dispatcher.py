@@ -4,6 +4,7 @@ import asyncio
 from collections import deque
 from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 import structlog
 
@@ -89,7 +90,7 @@ class Dispatcher:
         while True:
             try:
                 receipt = await self._actuator.carry_out(order)
-                await self._run_blocking(lambda result=receipt.why: self._store.finish_order(order.id, result))
+                await self._run_blocking(partial(self._store.finish_order, order.id, receipt.why))
             except (ActuatorError, StoreError) as error:
                 self.failures_total += 1
                 _log.warning("order failed, will be tried again", order=order.id, error=str(error), delay_s=delay_s)
@@ -123,5 +124,5 @@ class Dispatcher:
 
     async def finish_burnin(self, host: HostName, order_id: OrderId, result: str) -> None:
         """Close a burn-in order: its agent has it on disk, refused it, or it is void. Raises StoreError."""
-        await self._run_blocking(lambda: self._store.finish_order(order_id, result))
+        await self._run_blocking(partial(self._store.finish_order, order_id, result))
         self._burnins.get(host, {}).pop(order_id, None)

@@ -28,6 +28,7 @@ class Intake:
         self._telemetry: dict[HostName, tuple[GpuSample, ...]] = {}  # bounded by the number of hosts
         self.findings_total = 0
         self.duplicates_total = 0
+        self.lost_total = 0
 
     @property
     def telemetry(self) -> Mapping[HostName, tuple[GpuSample, ...]]:
@@ -44,14 +45,16 @@ class Intake:
         """Store and judge a finding. Raises Refused for another host's finding; StoreError."""
         if finding.host != host:
             raise Refused(f"the agent of {host} sent a finding about {finding.host}")
-        last_seq = self._judge.last_seq(host, spool)
-        if inbox.is_duplicate(last_seq=last_seq, seq=seq):
+        arrival = inbox.receive(stored_seq=self._judge.last_seq(host, spool), seq=seq)
+        if arrival.decision is inbox.Decision.DUPLICATE:
             self.duplicates_total += 1
-            return last_seq
+            return arrival.acknowledge_seq
+        if arrival.lost:
+            self.lost_total += arrival.lost
+            _log.error("the host's spool was full and dropped findings", host=host, lost=arrival.lost, before_seq=seq)
         self.findings_total += 1
-        event = FindingReceived(host=host, finding=finding)
-        await self._judge.submit(event, SpoolProgress(spool=spool, seq=seq))
-        return self._judge.last_seq(host, spool)
+        await self._judge.submit(FindingReceived(host=host, finding=finding), SpoolProgress(spool=spool, seq=seq))
+        return arrival.acknowledge_seq
 
     async def telemetry_received(self, host: HostName, samples: Sequence[GpuSample]) -> None:
         """Keep the latest samples."""

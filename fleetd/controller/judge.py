@@ -2,12 +2,13 @@
 
 import asyncio
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import structlog
 
 from fleetd.controller.dispatcher import Dispatcher
-from fleetd.core.judgement import FleetView, judge
+from fleetd.core.budget import FleetView, after, view_of
+from fleetd.core.judgement import judge
 from fleetd.core.policy import Policy
 from fleetd.core.step import Step
 from fleetd.model.event import Event, FindingReceived, TimePassed
@@ -45,7 +46,7 @@ class Judge:
         self._queue: asyncio.Queue[_Waiting] = asyncio.Queue(maxsize=QUEUE_MAX)
         self._hosts: dict[HostName, Host] = {}
         self._spools: dict[tuple[HostName, SpoolId], int] = {}
-        self._fleet = FleetView.empty()
+        self._fleet = FleetView()
         self.decisions_total = 0
         self.withheld_total = 0
         self.store_errors_total = 0
@@ -64,8 +65,25 @@ class Judge:
         """Go on from a ledger: hosts, spools, what the budgets have spent, and the orders that are still open."""
         self._hosts = {host.name: host for host in image.hosts}
         self._spools = {(host, progress.spool): progress.seq for host, progress in image.spools}
-        self._fleet = FleetView.of(image.hosts, image.quarantined_at_s)
+        self._fleet = view_of(
+            image.hosts,
+            quarantined_at_s=image.quarantined_at_s,
+            budget=self._policy.budgets.quarantines,
+            tripped=image.budget_tripped,
+        )
         self._dispatcher.issue(image.open_orders)
+
+    @property
+    def budget_tripped(self) -> bool:
+        """Whether automatic quarantines are withheld until a human re-arms the budget."""
+        return self._fleet.tripped
+
+    async def rearm_budget(self, who: str, reason: str) -> None:
+        """Let automatic quarantines through again; what was withheld stays withheld. Raises StoreError."""
+        now_s = self._clock.wall_s()
+        await self._run_blocking(lambda: self._store.rearm_budget(at_s=now_s, who=who, reason=reason))
+        self._fleet = replace(self._fleet, tripped=False)
+        _log.warning("quarantine budget re-armed", who=who, reason=reason)
 
     def last_seq(self, host: HostName, spool: SpoolId) -> int:
         """Return the highest sequence number on disk for a spool; 0 when it is new."""
@@ -106,10 +124,10 @@ class Judge:
             steps.append(step)
             if waiting.progress is not None:
                 spools[event.host, waiting.progress.spool] = waiting.progress.seq
-            if isinstance(event, TimePassed) and step.state == before and not step.orders:
-                continue  # nothing happened: nothing to write
+            if _leaves_no_trace(event, before, step):
+                continue
             hosts[event.host] = step.state
-            fleet = fleet.after(now_s=now_s, before=before, after=step.state, orders=step.orders)
+            fleet = after(fleet, before=before, step=step, now_s=now_s, budget=self._policy.budgets.quarantines)
             entries.append(_entry(now_s, waiting, step))
         if entries:
             await self._run_blocking(lambda: self._store.commit(entries))
@@ -149,7 +167,7 @@ class Judge:
                 _log.info(
                     "decided",
                     host=step.state.name,
-                    event=type(waiting.event).__name__,
+                    on=type(waiting.event).__name__,
                     state=step.state.state,
                     orders=[order.id for order in step.orders],
                     withheld=[withheld.order.id for withheld in step.withheld],
@@ -157,6 +175,13 @@ class Judge:
                 )
             if not waiting.decided.done():
                 waiting.decided.set_result(step)
+
+
+def _leaves_no_trace(event: Event, before: Host | None, step: Step[Host]) -> bool:
+    """Whether there is nothing to write: time passed and nothing was due, or a request about a host nobody knows."""
+    if isinstance(event, TimePassed):
+        return step.state == before and not step.orders
+    return before is None and step.refused
 
 
 def _entry(now_s: float, waiting: _Waiting, step: Step[Host]) -> JournalEntry:
@@ -167,6 +192,7 @@ def _entry(now_s: float, waiting: _Waiting, step: Step[Host]) -> JournalEntry:
         orders=step.orders,
         withheld=step.withheld,
         refused=step.refused,
+        trips_budget=step.trips_budget,
         why=step.why,
         progress=waiting.progress,
     )

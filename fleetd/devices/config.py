@@ -23,10 +23,9 @@ class DevicesConfig:
     call_deadline_seconds: float = 2.0
     """A call that takes longer is given up, and its helper process abandoned. One GPU is read in under 5 ms."""
     open_deadline_seconds: float = 30.0
-    """The same for opening the library: without persistence mode the driver initialises every GPU, which takes seconds.
-
-    While an abandoned helper still keeps the driver open, opening is quick, and a third of this holds.
-    """
+    """The same for opening the library: without persistence mode the driver initialises every GPU, in seconds each."""
+    reopen_deadline_seconds: float = 5.0
+    """The same while an abandoned helper still keeps the driver open: then opening is quick, or the driver hangs."""
     slow_reading_interval_seconds: float = 10.0
     """How often the expensive readings are made (energy: 4 ms of CPU a call); spread evenly over the GPUs."""
     restart_first_seconds: float = 1.0
@@ -40,10 +39,11 @@ class DevicesConfig:
         if not 1 <= self.gpus <= _GPUS_MAX:
             raise ValueError(f"gpus: {self.gpus} is not between 1 and {_GPUS_MAX}")
         if self.fault is not None and self.backend != "sim":
-            raise ValueError(f"fault: planted in simulated GPUs only; remove it, or set backend: sim (is: {self.backend})")
+            raise ValueError("fault: needs backend: sim, since it is planted in simulated GPUs only; remove it")
         positive = (
             "call_deadline_seconds",
             "open_deadline_seconds",
+            "reopen_deadline_seconds",
             "slow_reading_interval_seconds",
             "restart_first_seconds",
             "restart_max_seconds",

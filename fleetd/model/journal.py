@@ -37,6 +37,8 @@ class JournalEntry:
     withheld: tuple[WithheldOrder, ...]
     refused: bool
     """An operator's request that was not granted; `why` says what is missing."""
+    trips_budget: bool
+    """From here on automatic quarantines are withheld until a human re-arms the budget."""
     why: str
     progress: SpoolProgress | None
     """For a finding that came through a spool."""
@@ -61,5 +63,7 @@ class StoreImage:
     """Highest sequence number stored, by host and spool."""
     open_orders: tuple[Order, ...]
     """Orders that nobody has confirmed, in the order of issue."""
+    budget_tripped: bool
+    """Whether the quarantine budget tripped and nobody has re-armed it since."""
     quarantined_at_s: tuple[float, ...]
     """Wall times of all quarantine orders issued, ascending."""

@@ -91,6 +91,7 @@ def dump_entry(entry: JournalEntry) -> str:
         "orders": [_tagged(o) for o in entry.orders],
         "withheld": [{"order": _tagged(w.order), "why": w.why} for w in entry.withheld],
         "refused": entry.refused,
+        "trips_budget": entry.trips_budget,
         "why": entry.why,
         "progress": entry.progress,
     }
@@ -109,6 +110,7 @@ def load_entry(text: str) -> JournalEntry:
             orders=tuple(_untagged(o) for o in body["orders"]),
             withheld=tuple(WithheldOrder(order=_untagged(w["order"]), why=w["why"]) for w in body["withheld"]),
             refused=body["refused"],
+            trips_budget=body["trips_budget"],
             why=body["why"],
             progress=None if body["progress"] is None else msgspec.convert(body["progress"], SpoolProgress),
         )

@@ -19,6 +19,7 @@ class MemoryStore:
         self._findings: dict[FindingId, Finding] = {}
         self._spools: dict[tuple[HostName, SpoolId], int] = {}
         self._orders: dict[OrderId, OrderRecord] = {}
+        self._budget_tripped = False
 
     def load(self) -> StoreImage:
         """Return what a controller starts from."""
@@ -27,6 +28,7 @@ class MemoryStore:
             hosts=tuple(self._hosts[name] for name in sorted(self._hosts)),
             spools=tuple((h, SpoolProgress(spool=s, seq=seq)) for (h, s), seq in sorted(self._spools.items())),
             open_orders=tuple(record.order for record in self._orders.values() if not record.done),
+            budget_tripped=self._budget_tripped,
             quarantined_at_s=tuple(sorted(o.issued_at_s for o in orders if isinstance(o, Quarantine))),
         )
 
@@ -40,6 +42,7 @@ class MemoryStore:
                 if entry.progress is not None:
                     key = (entry.host.name, entry.progress.spool)
                     self._spools[key] = max(entry.progress.seq, self._spools.get(key, 0))
+            self._budget_tripped = self._budget_tripped or entry.trips_budget
             for order in entry.orders:
                 self._orders.setdefault(order.id, OrderRecord(order=order, done=False, result=""))
 
@@ -52,6 +55,11 @@ class MemoryStore:
         record = self._orders.get(order)
         if record is not None and not record.done:
             self._orders[order] = OrderRecord(order=record.order, done=True, result=result)
+
+    def rearm_budget(self, *, at_s: float, who: str, reason: str) -> None:
+        """Forget that the budget tripped."""
+        del at_s, who, reason
+        self._budget_tripped = False
 
     def history(self, host: HostName, *, limit: int) -> tuple[JournalEntry, ...]:
         """Return the newest entries of one host, oldest first."""

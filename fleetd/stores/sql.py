@@ -44,6 +44,15 @@ _spools = sa.Table(
     sa.Column("spool", sa.Text, primary_key=True),
     sa.Column("seq", sa.Integer, nullable=False),
 )
+_budget = sa.Table(
+    "budget",
+    _metadata,
+    sa.Column("id", sa.Integer, primary_key=True, autoincrement=True),
+    sa.Column("at_s", sa.Float, nullable=False),
+    sa.Column("tripped", sa.Boolean, nullable=False),
+    sa.Column("who", sa.Text, nullable=False),
+    sa.Column("why", sa.Text, nullable=False),
+)
 _orders = sa.Table(
     "orders",
     _metadata,
@@ -98,12 +107,14 @@ class SqlStore:
             spools = connection.execute(sa.select(_spools).order_by(_spools.c.host, _spools.c.spool))
             open_orders = sa.select(_orders.c.body).where(_orders.c.done.is_(other=False)).order_by(_orders.c.position)
             quarantines = sa.select(_orders.c.issued_at_s).where(_orders.c.kind == "Quarantine")
+            tripped = sa.select(_budget.c.tripped).order_by(_budget.c.id.desc()).limit(1)
             return StoreImage(
                 hosts=tuple(codec.load_host(body) for body in hosts),
                 spools=tuple(
                     (HostName(row.host), SpoolProgress(spool=SpoolId(row.spool), seq=row.seq)) for row in spools
                 ),
                 open_orders=tuple(codec.load_order(body) for body in connection.execute(open_orders).scalars()),
+                budget_tripped=bool(connection.execute(tripped).scalar()),
                 quarantined_at_s=tuple(sorted(connection.execute(quarantines).scalars())),
             )
 
@@ -125,6 +136,9 @@ class SqlStore:
             if entry.progress is not None:
                 key = {"host": host, "spool": entry.progress.spool}
                 _upsert(connection, _spools, key, {"seq": entry.progress.seq})
+        if entry.trips_budget:
+            tripped = {"at_s": entry.at_s, "tripped": True, "who": "fleetd", "why": entry.why}
+            connection.execute(sa.insert(_budget).values(**tripped))
         for order in entry.orders:
             row = {
                 "id": order.id,
@@ -149,6 +163,11 @@ class SqlStore:
         with self._guarded() as connection:
             is_open = sa.and_(_orders.c.id == order, _orders.c.done.is_(other=False))
             connection.execute(sa.update(_orders).where(is_open).values(done=True, result=result))
+
+    def rearm_budget(self, *, at_s: float, who: str, reason: str) -> None:
+        """Record that a human re-armed the quarantine budget. Raises StoreError."""
+        with self._guarded() as connection:
+            connection.execute(sa.insert(_budget).values(at_s=at_s, tripped=False, who=who, why=reason))
 
     def history(self, host: HostName, *, limit: int) -> tuple[JournalEntry, ...]:
         """Return the newest entries of one host, oldest first. Raises StoreError."""

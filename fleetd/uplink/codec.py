@@ -213,9 +213,7 @@ def spooled_to_pb(spooled: Spooled) -> agent_pb2.SpooledFinding:
     """Encode a finding with its place in the spool; raises CodecError."""
     pb = agent_pb2.SpooledFinding(seq=spooled.seq, finding=finding_to_pb(spooled.finding))
     if pb.ByteSize() > MAX_MESSAGE_BYTES - _ENVELOPE_BYTES:
-        raise CodecError(
-            f"finding {spooled.finding.id} is {pb.ByteSize()} bytes long, the limit is {MAX_MESSAGE_BYTES}"
-        )
+        raise CodecError(f"finding {pb.finding.id} is {pb.ByteSize()} bytes long, more than {MAX_MESSAGE_BYTES}")
     return pb
 
 

@@ -54,7 +54,9 @@ def test_every_partition_of_eight_gpus() -> None:
 def test_every_partition_of_fewer_gpus(voters: int) -> None:
     for blocks in partitions(list(range(voters))):
         result = tally({str(gpu): str(at) for at, block in enumerate(blocks) for gpu in block})
-        assert (None if result.outcome is Outcome.UNDECIDED else {int(g) for g in result.dissenters}) == expected(blocks)
+        assert (None if result.outcome is Outcome.UNDECIDED else {int(g) for g in result.dissenters}) == expected(
+            blocks
+        )
 
 
 def test_two_different_bad_gpus_among_eight_are_both_found() -> None:

@@ -98,7 +98,12 @@ def _device(finding: str = "f2") -> DeviceFault:
 
 
 def _entry(
-    event: Event, *orders: Order, seq: int | None = None, host: str = "h01", why: str = "because"
+    event: Event,
+    *orders: Order,
+    seq: int | None = None,
+    host: str = "h01",
+    why: str = "because",
+    trips_budget: bool = False,
 ) -> JournalEntry:
     return JournalEntry(
         at_s=7.25,
@@ -109,6 +114,7 @@ def _entry(
             WithheldOrder(order=Notify(id=OrderId("n"), host=HostName(host), issued_at_s=1.0, why="w"), why="b"),
         ),
         refused=False,
+        trips_budget=trips_budget,
         why=why,
         progress=None if seq is None else SpoolProgress(spool=SpoolId("s1"), seq=seq),
     )
@@ -151,7 +157,7 @@ def test_every_kind_of_entry_comes_back_as_it_was(store: Store, event: Event) ->
 
 
 def test_an_empty_ledger_starts_an_empty_fleet(store: Store) -> None:
-    assert store.load() == StoreImage(hosts=(), spools=(), open_orders=(), quarantined_at_s=())
+    assert store.load() == StoreImage(hosts=(), spools=(), open_orders=(), budget_tripped=False, quarantined_at_s=())
 
 
 def test_the_image_holds_what_a_restart_needs(store: Store) -> None:
@@ -183,6 +189,14 @@ def test_newest_first_and_limits(store: Store) -> None:
     store.commit([_entry(_received(_burnin(f"f{n}")), why=f"w{n}", seq=n) for n in range(1, 6)])
     assert [f.id for f in store.findings(HostName("h01"), limit=2)] == ["f5", "f4"]
     assert [e.why for e in store.history(HostName("h01"), limit=2)] == ["w4", "w5"]
+
+
+def test_a_tripped_budget_stays_tripped_until_a_human_says_otherwise(store: Store) -> None:
+    store.commit([_entry(_received(_burnin()), trips_budget=True)])
+    store.commit([_entry(_received(_device()))])
+    assert store.load().budget_tripped
+    store.rearm_budget(at_s=9.0, who="operator:eve", reason="looked at it")
+    assert not store.load().budget_tripped
 
 
 def test_hosts_do_not_see_each_other(store: Store) -> None:

@@ -401,18 +401,43 @@ Global___ExplainRequest: _TypeAlias = ExplainRequest  # noqa: Y015
 class ExplainResponse(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
-    LINES_FIELD_NUMBER: _builtins.int
+    STEPS_FIELD_NUMBER: _builtins.int
     @_builtins.property
-    def lines(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]: ...
+    def steps(self) -> _containers.RepeatedCompositeFieldContainer[Global___ExplainedStep]:
+        """Oldest first."""
+
     def __init__(
         self,
         *,
-        lines: _abc.Iterable[_builtins.str] | None = ...,
+        steps: _abc.Iterable[Global___ExplainedStep] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["lines", b"lines"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["steps", b"steps"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___ExplainResponse: _TypeAlias = ExplainResponse  # noqa: Y015
+
+@_typing.final
+class ExplainedStep(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    AT_S_FIELD_NUMBER: _builtins.int
+    WHY_FIELD_NUMBER: _builtins.int
+    at_s: _builtins.float
+    """Wall time of the decision, seconds since the epoch."""
+    why: _builtins.str
+    def __init__(
+        self,
+        *,
+        at_s: _builtins.float = ...,
+        why: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["at_s", b"at_s", "why", b"why"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ExplainedStep: _TypeAlias = ExplainedStep  # noqa: Y015

@@ -1,0 +1,127 @@
+"""Where tests run: which devices there are, what they are called, and what makes their results comparable.
+
+Runs in child processes only: asking torch for devices loads the driver, and the parent must be able to fork and to end.
+"""
+
+import os
+import platform
+from collections.abc import Mapping
+from dataclasses import asdict
+from hashlib import blake2b
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from burnin.spec import Device
+from burnin.vote import vote_key
+from burnin.workloads import health
+
+NO_GPU = "no GPU: torch {version} sees none here; use --backend cpu or --backend sim, or install a torch for this GPU"
+
+
+def torch_device(backend: str, ordinal: int) -> torch.device:
+    """The torch device of a child. On `cpu` and `sim` it computes with one thread, as its neighbours do."""
+    if backend != "cuda":
+        torch.set_num_threads(1)
+        return torch.device("cpu")
+    torch.cuda.set_device(ordinal)
+    return torch.device("cuda", ordinal)
+
+
+def discover(backend: str, *, gpus: int | None, host: str) -> dict[str, Any]:
+    """List the devices of a backend (`auto`: cuda if torch sees a GPU).
+
+    Returns:
+        `backend`; `devices` (as `burnin.spec.Device`); `ordinals` (gpu → torch's ordinal); `busy` (gpu → process ids of
+        others on it); `versions`; `refused`: why there is nothing to run on, else empty.
+    """
+    versions = _versions()
+    found: dict[str, Any] = {"backend": backend, "versions": versions, "busy": {}, "ordinals": {}, "refused": ""}
+    if backend in {"auto", "cuda"}:
+        count = torch.cuda.device_count()
+        found["backend"] = "cuda"
+        if count == 0:
+            return found | {"devices": [], "refused": NO_GPU.format(version=torch.__version__)}
+        listed = [_cuda_device(ordinal, versions) for ordinal in range(count)]
+        if gpus is not None and gpus > count:
+            why = f"--gpus {gpus}: this host shows {count} GPUs; ask for no more"
+            return found | {"devices": [], "refused": why}
+        for ordinal, (device, busy) in enumerate(listed[:gpus]):
+            found["ordinals"][device.gpu] = ordinal
+            if busy:
+                found["busy"][device.gpu] = list(busy)
+        return found | {"devices": [asdict(device) for device, _ in listed[:gpus]]}
+    count = gpus or (8 if backend == "sim" else 1)
+    key = vote_key(sku=backend, cpu=_cpu_name(), isa=torch.backends.cpu.get_cpu_capability(), **versions)
+    memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    devices = [
+        Device(
+            gpu=f"{backend.upper()}-{host}-{index:02d}",
+            index=index,
+            sku="simulated" if backend == "sim" else _cpu_name(),
+            sm_count=1,
+            memory_bytes=memory // count,
+            vote_key=key,
+        )
+        for index in range(count)
+    ]
+    return found | {"devices": [asdict(device) for device in devices]}
+
+
+def _cuda_device(ordinal: int, versions: Mapping[str, str]) -> tuple[Device, tuple[int, ...]]:
+    """One GPU and the processes of others on it."""
+    properties = torch.cuda.get_device_properties(ordinal)
+    gpu = f"GPU-{properties.uuid}"
+    reader = health.open_reader("cuda", gpu)
+    facts = reader.facts()
+    key = vote_key(
+        sku=properties.name,
+        sm_count=properties.multi_processor_count,
+        architecture=getattr(properties, "gcnArchName", f"{properties.major}.{properties.minor}"),
+        partition=facts.partition,
+        driver=facts.driver,
+        firmware=facts.firmware,
+        **versions,
+    )
+    device = Device(
+        gpu=gpu,
+        index=ordinal if facts.index is None else facts.index,
+        sku=properties.name,
+        sm_count=properties.multi_processor_count,
+        memory_bytes=properties.total_memory,
+        vote_key=key,
+    )
+    return device, reader.processes()
+
+
+def _versions() -> dict[str, str]:
+    """Versions of everything that may change a bit of a result."""
+    found = {"burnin": _kernel_hash(), "torch": torch.__version__, "python": platform.python_version()}
+    parts = {"cuda": torch.version.cuda, "hip": torch.version.hip}
+    try:
+        parts["triton"] = metadata.version("triton")
+    except metadata.PackageNotFoundError:
+        parts["triton"] = None
+    if torch.cuda.is_available() and torch.backends.cudnn.is_available():
+        parts["cudnn"] = str(torch.backends.cudnn.version())
+    return found | {name: version for name, version in parts.items() if version is not None}
+
+
+def _kernel_hash() -> str:
+    """Digest of the sources that decide what is computed."""
+    root = Path(__file__).parent
+    digest = blake2b(digest_size=8)
+    for path in sorted([*root.glob("kernels/*.py"), *root.glob("workloads/*.py"), root / "seed.py", root / "checksum.py"]):
+        digest.update(path.name.encode() + b"\0" + path.read_bytes() + b"\0")
+    return digest.hexdigest()
+
+
+def _cpu_name() -> str:
+    try:
+        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
+    except OSError:
+        lines = []
+    names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
+    return names[0] if names else platform.machine()

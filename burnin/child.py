@@ -1,0 +1,143 @@
+"""The child process of one GPU: hears requests, runs workloads, answers. It judges nothing.
+
+It ends when its parent does: at the end of the line, and by the kernel's parent-death signal while it computes.
+"""
+
+import ctypes
+import os
+import signal
+import socket
+import time
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict
+from importlib import import_module
+from typing import Any
+
+from burnin import backends, inject as injection
+from burnin.spec import Case, Inject, SpecError
+from burnin.wire import (
+    CheckCores,
+    Count,
+    Discover,
+    ListCases,
+    Prove,
+    Request,
+    Vote,
+    WireError,
+    decode,
+    encode,
+    unpack,
+)
+from burnin.workloads import Context, Workload, health, hostcpu
+
+ALIVE_EVERY_S = 0.5
+_PR_SET_PDEATHSIG = 1
+
+
+def main(line: socket.socket, setup: Mapping[str, Any]) -> None:
+    """Serve requests until the line ends. `setup`: backend, gpu (id), index (its position), or only backend."""
+    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the terminal's; the parent decides what it means
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    service = _Service(line, backend=setup["backend"], gpu=setup.get("gpu", ""), ordinal=setup.get("ordinal", 0))
+    try:
+        for request in _requests(line):
+            _say(line, service.answer(request))
+    except (BrokenPipeError, ConnectionResetError):
+        return  # the parent is gone
+    except (RuntimeError, ArithmeticError, MemoryError, OSError, ImportError, LookupError, ValueError) as error:
+        # Whatever the libraries raise is this GPU's crash, told in one line; bugs of other kinds show themselves.
+        text = (str(error).strip() or "no message").splitlines()[0]
+        _say(line, {"failed": f"{type(error).__name__}: {text:.300}"})
+
+
+def _say(line: socket.socket, message: Mapping[str, Any]) -> None:
+    line.sendall(encode(message))
+
+
+def _requests(line: socket.socket) -> Iterator[Request]:
+    with line.makefile("rb") as lines:
+        for text in lines:
+            yield unpack(decode(text))
+
+
+class _Service:
+    """Answers requests; keeps the workloads, which keep compiled kernels and buffers."""
+
+    def __init__(self, line: socket.socket, *, backend: str, gpu: str, ordinal: int) -> None:
+        self._line = line
+        self._backend = backend
+        self._gpu = gpu
+        self._ordinal = ordinal
+        self._workloads: dict[str, Workload] = {}
+        self._cases: dict[str, dict[str, Case]] = {}
+        self._said_s = time.perf_counter()
+        self._counters: health.Reader | None = None
+
+    def answer(self, request: Request) -> dict[str, Any]:
+        """Do what is asked. Raises what the libraries raise."""
+        match request:
+            case Discover(backend=backend, gpus=gpus, host=host):
+                return backends.discover(backend, gpus=gpus, host=host)
+            case ListCases(test=test, workload=workload, inject=inject):
+                return self._list(test, workload, inject)
+            case Vote():
+                return self._vote(request)
+            case Prove(workload=name, case=case, seed=seed, inject=inject):
+                ctx = self._context(inject)
+                proof = self._workload(name).prove(ctx, self._case(name, case, ctx), seed=seed)
+                return {"proof": asdict(proof)}
+            case Count():
+                return {"counters": asdict(self._reader().counters())}
+            case CheckCores(seed=seed):
+                return {"cores": hostcpu.check(seed, alive=self._alive)}
+
+    def _vote(self, request: Vote) -> dict[str, Any]:
+        ctx = self._context(request.inject)
+        ballot = self._workload(request.workload).ballot(
+            ctx,
+            self._case(request.workload, request.case, ctx),
+            iteration=request.iteration,
+            seed=request.seed,
+            launches=request.launches,
+        )
+        return {"ballot": asdict(ballot), "sensors": asdict(self._reader().sensors())}
+
+    def _list(self, test: str, workload: str, inject: Inject | None) -> dict[str, Any]:
+        cases = self._workload(workload).cases(self._context(None))
+        if any(case.test != test for case in cases):
+            raise WireError(f"{workload} has cases of another test than {test}")
+        refused = ""
+        if inject is not None:
+            try:
+                injection.check(inject, cases)
+            except SpecError as error:
+                refused = str(error)
+        return {"cases": [asdict(case) for case in cases], "refused": refused}
+
+    def _workload(self, name: str) -> Workload:
+        if name not in self._workloads:
+            module, _, attribute = name.partition(":")
+            made: Workload = getattr(import_module(module), attribute)()
+            self._workloads[name] = made
+        return self._workloads[name]
+
+    def _case(self, workload: str, name: str, ctx: Context) -> Case:
+        if workload not in self._cases:
+            self._cases[workload] = {case.name: case for case in self._workload(workload).cases(ctx)}
+        return self._cases[workload][name]
+
+    def _context(self, inject: Inject | None) -> Context:
+        device = backends.torch_device(self._backend, self._ordinal)
+        return Context(backend=self._backend, device=device, inject=inject, alive=self._alive)
+
+    def _reader(self) -> health.Reader:
+        if self._counters is None:
+            self._counters = health.open_reader(self._backend, self._gpu)
+        return self._counters
+
+    def _alive(self) -> None:
+        now_s = time.perf_counter()
+        if now_s - self._said_s >= ALIVE_EVERY_S:
+            self._said_s = now_s
+            _say(self._line, {"alive": os.getpid()})

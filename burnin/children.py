@@ -1,0 +1,207 @@
+"""The child processes of a run: one for each GPU, asked by JSON lines, watched, restarted once, never left behind.
+
+A crash and a hang are told apart here and recorded as deaths; what they mean is for `judge`. The parent never blocks on
+a child: reads do not wait, and a child that cannot be ended (stuck in a driver) is left to the kernel and not waited for.
+"""
+
+import contextlib
+import multiprocessing
+import selectors
+import socket
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from importlib import import_module
+from multiprocessing.context import ForkServerProcess
+from typing import Any, Self
+
+from burnin.evidence import Death, DeathKind
+from burnin.stop import Stop, StoppedError
+from burnin.wire import MAX_LINE, Request, WireError, decode, encode, pack
+
+POLL_S = 0.1
+"""How soon a signal or a silent child is noticed."""
+ATTEMPTS = 2
+"""Processes that one GPU gets in a run: the first, and one more to see whether what happened happens again."""
+END_S = 0.5
+"""How long a killed child is waited for."""
+PRELOAD = ("torch", "burnin.child", "burnin.workloads.gemm", "burnin.workloads.step")
+"""Imported once in the fork server, so that eight children do not import torch side by side."""
+
+Answer = dict[str, Any]
+Heard = Callable[[str, Answer], None]
+"""Called with (GPU, answer) as answers come in."""
+
+
+def _child_main(line: socket.socket, setup: Mapping[str, Any]) -> None:
+    """Begin in the child: what it runs imports torch, which the parent does not."""
+    import_module("burnin.child").main(line, setup)
+
+
+@dataclass(slots=True)
+class _Child:
+    """One process and what it owes."""
+
+    gpu: str
+    setup: Mapping[str, Any]
+    attempts: int = 0
+    process: ForkServerProcess | None = None
+    line: socket.socket | None = None
+    buffer: bytearray = field(default_factory=bytearray)
+    owed: deque[Request] = field(default_factory=deque)
+    begun_s: float = 0.0
+    heard_s: float = 0.0
+
+
+class Children:
+    """The children of a run, by GPU. Use as a context manager: leaving it ends them all."""
+
+    def __init__(self, *, monotonic: Callable[[], float], stop: Stop) -> None:
+        self._context = multiprocessing.get_context("forkserver")
+        self._context.set_forkserver_preload(list(PRELOAD))
+        self._monotonic = monotonic
+        self._stop = stop
+        self._children: dict[str, _Child] = {}
+        self._selector = selectors.DefaultSelector()
+        self.deaths: list[Death] = []
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for child in self._children.values():
+            self._end(child)
+        self._selector.close()
+
+    @property
+    def living(self) -> tuple[str, ...]:
+        """The GPUs whose process can still be asked."""
+        return tuple(child.gpu for child in self._children.values() if child.line is not None)
+
+    def start(self, gpu: str, setup: Mapping[str, Any]) -> None:
+        """Start the process of one GPU; `setup` is what `burnin.child` needs to know (JSON). Raises StoppedError."""
+        child = self._children[gpu] = _Child(gpu=gpu, setup=setup)
+        self._spawn(child)
+
+    def end(self, gpu: str) -> None:
+        """End the process of one GPU."""
+        self._end(self._children.pop(gpu))
+
+    def ask(
+        self, asks: Mapping[str, Sequence[Request]], *, test: str, quiet_s: float, limit_s: float, heard: Heard
+    ) -> None:
+        """Send each GPU its requests and hear all answers, in parallel over GPUs, in order on each.
+
+        A child that dies is restarted once and asked again what it still owes. Returns when every answer was heard or
+        cannot be had any more: GPUs that died twice are missing from `living` then, and `deaths` says why.
+
+        Args:
+            asks: GPU → requests; GPUs without a living process are left out.
+            test: What the requests belong to, for the record of deaths.
+            quiet_s: A child that says nothing for so long hangs.
+            limit_s: No child may take longer than this for its requests.
+            heard: Gets every answer.
+
+        Raises:
+            StoppedError: A signal asked the run to stop.
+        """
+        for gpu, requests in asks.items():
+            child = self._children[gpu]
+            if child.line is not None:
+                child.owed = deque(requests)
+                self._begin(child)
+        while any(child.owed for child in self._children.values()):
+            if self._stop.asked:
+                raise StoppedError
+            for key, _ in self._selector.select(POLL_S):
+                self._read(key.data, test, heard)
+            now_s = self._monotonic()
+            for child in self._children.values():
+                late = now_s - child.begun_s > limit_s
+                if child.owed and (late or now_s - child.heard_s > quiet_s):
+                    silence = f"not done after {limit_s:.0f} s" if late else f"silent for {quiet_s:.0f} s"
+                    self._died(child, DeathKind.HANG, silence, test)
+
+    def _spawn(self, child: _Child) -> None:
+        ours, theirs = socket.socketpair()
+        with theirs:
+            process = self._context.Process(
+                target=_child_main, args=(theirs, dict(child.setup)), name=f"burnin {child.gpu}", daemon=True
+            )
+            with self._stop.breaking():  # starting waits for the fork server's imports, seconds for the first child
+                process.start()
+        ours.settimeout(0)
+        child.process, child.line, child.buffer = process, ours, bytearray()
+        child.attempts += 1
+        child.heard_s = self._monotonic()
+        self._selector.register(ours, selectors.EVENT_READ, child)
+
+    def _begin(self, child: _Child) -> None:
+        child.begun_s = self._monotonic()
+        self._send(child)
+
+    def _send(self, child: _Child) -> None:
+        """Send the next request that is owed; one at a time, so that it always fits into the socket's buffer."""
+        child.heard_s = self._monotonic()
+        if child.owed and child.line is not None:
+            with contextlib.suppress(BrokenPipeError, ConnectionResetError):  # read as the end of its line
+                child.line.sendall(encode(pack(child.owed[0])))
+
+    def _read(self, child: _Child, test: str, heard: Heard) -> None:
+        if child.line is None:
+            return
+        try:
+            data = child.line.recv(1 << 16)
+        except BlockingIOError:
+            return
+        except ConnectionResetError:
+            data = b""
+        if not data:
+            self._died(child, DeathKind.CRASH, self._how_it_ended(child), test)
+            return
+        child.heard_s = self._monotonic()
+        *lines, rest = (child.buffer + data).split(b"\n")
+        child.buffer = rest
+        if len(rest) > MAX_LINE:
+            self._died(child, DeathKind.CRASH, f"it said more than {MAX_LINE} bytes in one message", test)
+            return
+        try:
+            for line in lines:
+                message = decode(bytes(line))
+                if "failed" in message:
+                    self._died(child, DeathKind.CRASH, str(message["failed"]), test)
+                    return
+                if "alive" not in message and child.owed:
+                    heard(child.gpu, message)
+                    child.owed.popleft()
+                    self._send(child)
+        except WireError as error:
+            self._died(child, DeathKind.CRASH, str(error), test)
+
+    def _how_it_ended(self, child: _Child) -> str:
+        assert child.process is not None  # noqa: S101 - it had a line
+        child.process.join(END_S)
+        code = child.process.exitcode
+        if code is None:
+            return "closed its line and goes on"
+        return f"killed by signal {-code}" if code < 0 else f"exited with status {code}"
+
+    def _died(self, child: _Child, kind: DeathKind, why: str, test: str) -> None:
+        """Record a death; start the process again unless it had its attempts."""
+        self.deaths.append(Death(gpu=child.gpu, test=test, kind=kind, why=why))
+        self._end(child)
+        if child.attempts < ATTEMPTS:
+            self._spawn(child)
+            self._begin(child)
+        else:
+            child.owed.clear()
+
+    def _end(self, child: _Child) -> None:
+        if child.line is not None:
+            self._selector.unregister(child.line)
+            child.line.close()
+            child.line = None
+        if child.process is not None:
+            child.process.kill()
+            child.process.join(END_S)
+            child.process = None

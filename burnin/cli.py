@@ -1,0 +1,157 @@
+"""The command line of burn-in, and the only place where it reads real time and draws entropy."""
+
+import importlib.util
+import os
+import platform
+import secrets
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import click
+
+from burnin.options import SEED_LIMIT, Options, check, parse_devices, parse_inject
+from burnin.page import to_html
+from burnin.progress import open_progress
+from burnin.report import build, check_writable, summary, to_json, to_junit, write
+from burnin.run import CannotJudgeError, run
+from burnin.spec import ExitCode, SpecError
+from burnin.stop import Stop
+from burnin.tests import BACKENDS, LEVELS, TESTS, chosen
+
+NO_TORCH = "torch is not installed: install it with the burnin extra (pip install 'fleetd[burnin]')"
+STDOUT = Path("-")
+
+
+@click.group(context_settings={"help_option_names": ["-h", "--help"]})
+def command() -> None:
+    """Burn GPUs in: find silent data corruption by vote and golden, and name the bad GPU."""
+
+
+@command.command("run")
+@click.option("--backend", default="auto", show_default=True, help=f"auto, {', '.join(BACKENDS)}.")
+@click.option("--devices", help="Indexes or ids, separated by commas; all if not given.")
+@click.option("--gpus", type=int, help="How many GPUs (cuda: the first; sim: 8 if not given; cpu: 1).")
+@click.option("--level", default="smoke", show_default=True, help=f"{' or '.join(LEVELS)}.")
+@click.option("--test", "tests", multiple=True, help="In place of the level's tests; may be repeated.")
+@click.option("--seed", type=int, help="Repeat a run; fresh entropy if not given.")
+@click.option("--inject", "injects", multiple=True, help="Plant a fault: gpu=5,fault=F03[,rate=0.01][,seed=7].")
+@click.option("--json", "json_path", type=click.Path(path_type=Path), help="Write the report; - is standard output.")
+@click.option("--html", "html_path", type=click.Path(path_type=Path), help="Write a page for people.")
+@click.option("--junit", "junit_path", type=click.Path(path_type=Path), help="Write JUnit XML.")
+@click.option("--host", help="Name of this host in ids and reports.")
+@click.option("--force", is_flag=True, help="Run on GPUs that other processes use.")
+def run_command(**given: Any) -> None:
+    """Burn in this host. Exit codes: 0 pass, 1 bad, 2 usage, 3 not judged."""
+    outputs = {name: given.pop(f"{name}_path") for name in ("json", "html", "junit")}
+    options = _options(**given)
+    _check_outputs(outputs)
+    if importlib.util.find_spec("torch") is None:
+        raise CannotJudgeError(NO_TORCH)
+    for one in options.inject:
+        click.echo(f"burnin: INJECTING fault {one.fault} into GPU {one.gpu} at rate {one.rate:g}: not a real verdict", err=True)
+    click.echo(f"burnin: seed {options.seed}", err=True)
+    stop = Stop()
+    stop.install()
+    progress = open_progress(sys.stderr, monotonic=time.monotonic)  # noqa: TID251 - burn-in's composition root
+    try:
+        result = run(options, stop=stop, progress=progress, monotonic=time.monotonic, wall=time.time)  # noqa: TID251
+    finally:
+        progress.close()
+    report = build(result)
+    texts = {"json": to_json, "html": to_html, "junit": to_junit}
+    code = _write(outputs, {name: texts[name](report) for name, path in outputs.items() if path is not None}, report)
+    people = sys.stderr if STDOUT in outputs.values() else sys.stdout
+    print("\n".join(summary(report)), file=people, flush=True)
+    _leave(code)
+
+
+def _options(
+    *, backend: str, devices: str | None, gpus: int | None, level: str, tests: tuple[str, ...], seed: int | None,
+    injects: tuple[str, ...], host: str | None, force: bool,
+) -> Options:  # fmt: skip
+    """What the user asked for, checked as far as it can be without starting anything. Raises SpecError."""
+    chosen(level, tests)
+    fresh = secrets.randbelow(SEED_LIMIT) if seed is None else seed
+    options = Options(
+        backend=backend,
+        level=level,
+        seed=fresh,
+        host=platform.node() or "localhost" if host is None else host,
+        tests=tests,
+        gpus=gpus,
+        devices=parse_devices(devices) if devices is not None else (),
+        inject=tuple(parse_inject(text, seed=max(fresh, 0)) for text in injects),
+        force=force,
+    )
+    check(options)
+    return options
+
+
+def _check_outputs(outputs: dict[str, Path | None]) -> None:
+    """Find out now, not after the run, what cannot be written. Raises SpecError."""
+    asked = [path for path in outputs.values() if path is not None]
+    if len(set(asked)) < len(asked):
+        raise SpecError("two of --json, --html and --junit name the same file")
+    for name, path in outputs.items():
+        if path is not None and path != STDOUT:
+            try:
+                check_writable(path)
+            except OSError as error:
+                why = error.strerror or str(error)
+                raise SpecError(f"--{name} {path}: cannot be written: {why}; name a file in a folder of yours") from None
+
+
+def _write(outputs: dict[str, Path | None], texts: dict[str, str], report: dict[str, Any]) -> int:
+    """Write what was asked for; a report that finds no place goes to standard error, and the run counts as unjudged."""
+    code = int(report["exit_code"])
+    for name, text in texts.items():
+        path = outputs[name]
+        try:
+            if path == STDOUT:
+                sys.stdout.write(text)
+                sys.stdout.flush()
+            elif path is not None:
+                write(path, text)
+        except OSError as error:
+            click.echo(to_json(report), err=True)
+            click.echo(f"burnin: --{name} {path}: {error.strerror}; the report is above", err=True)
+            code = int(ExitCode.NOT_JUDGED)
+    return code
+
+
+def _leave(code: int) -> None:
+    """End now: a child that is stuck in a driver cannot be ended and must not be waited for."""
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(code)
+
+
+@command.command("list")
+def list_command() -> None:
+    """List the tests: levels, backends and what each one does."""
+    for declaration in TESTS.values():
+        levels = ",".join(level for level in LEVELS if level in declaration.levels)
+        click.echo(f"{declaration.id:12} {levels:11} {','.join(declaration.efforts):13} {declaration.what}")
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run a command; a mistake ends in one line on standard error. Returns the exit code."""
+    try:
+        command.main(args=arguments, prog_name="burnin", standalone_mode=False)
+    except click.ClickException as error:
+        return _fail(error.format_message(), ExitCode.USAGE)
+    except SpecError as error:
+        return _fail(str(error), ExitCode.USAGE)
+    except CannotJudgeError as error:
+        return _fail(str(error), ExitCode.NOT_JUDGED)
+    except click.Abort:
+        return _fail("stopped", ExitCode.NOT_JUDGED)
+    return int(ExitCode.GOOD)
+
+
+def _fail(why: str, code: ExitCode) -> int:
+    click.echo(f"burnin: {' '.join(why.split())}", err=True)
+    return int(code)

@@ -1,0 +1,314 @@
+"""The verdict: from everything a run knows to who is bad, of which class, and why. Pure and torch-free.
+
+No GPU is given a hardware class without a golden it failed, a majority of at least three against it, or a repeat; and
+nothing passes without positive evidence. What cannot be told is *not judged*, which is neither good nor bad.
+"""
+
+from collections import Counter, defaultdict
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+from burnin.evidence import Death, DeathKind, Evidence
+from burnin.spec import FaultClass, Verdict
+from burnin.vote import Outcome
+from burnin.weigh import Basis, Round, Weighed, Wrong, vote_of, weigh
+
+ECC_CRASH = "uncorrectable ECC"
+"""In a crash's text: the driver itself says that the memory is bad. Other crashes are no proof against a chip: a launch
+failure or an illegal address is more often a bug."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GpuVerdict:
+    """What a run says of one GPU."""
+
+    gpu: str
+    verdict: Verdict
+    fault: FaultClass
+    why: str
+    strikes: int
+    """Rounds in which it was wrong without being wrong again when asked again (class chip-transient)."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TestVerdict:
+    """What a run says of one test."""
+
+    __test__ = False  # pytest takes the name for a test class
+
+    test: str
+    verdict: Verdict
+    fault: FaultClass
+    """`configuration` or `software-nondeterminism` when the test, not a GPU, is to blame; else `none`."""
+    why: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Injected:
+    """What became of a planted fault."""
+
+    gpu: str
+    index: int
+    fault: str
+    rate: float
+    seed: int
+    fired: int
+    found: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Judgement:
+    """The verdict of a run."""
+
+    verdict: Verdict
+    why: str
+    gpus: tuple[GpuVerdict, ...]
+    tests: tuple[TestVerdict, ...]
+    wrongs: tuple[Wrong, ...]
+    injected: tuple[Injected, ...]
+
+    @property
+    def culprits(self) -> tuple[GpuVerdict, ...]:
+        """The GPUs that the run blames."""
+        return tuple(gpu for gpu in self.gpus if gpu.verdict is Verdict.FAIL)
+
+
+def judge(evidence: Evidence) -> Judgement:
+    """Judge a run.
+
+    Order of strength: a gap of the run as a whole (interrupted, self-test missed) leaves nothing judged; then evidence
+    against a GPU, a configuration or the host's CPU fails the run; then anything left open leaves it not judged; only
+    what remains passes.
+    """
+    if evidence.host_cpu:  # its proofs are worth nothing; votes still are
+        evidence = replace(evidence, proofs=())
+    weighed = weigh(evidence)
+    nondeterministic = _nondeterministic(weighed)
+    wrongs = tuple(
+        wrong for wrong in weighed.wrongs if not (wrong.test in nondeterministic and wrong.basis is not Basis.GOLDEN)
+    )
+    blamed = {} if evidence.gaps else _blamed(evidence, weighed, wrongs)
+    doubts = _doubts(evidence, weighed, wrongs, blamed, nondeterministic)
+    gpus = tuple(
+        blamed.get(device.gpu) or _unblamed(device.gpu, doubts.get(device.gpu, ()), evidence)
+        for device in evidence.devices
+    )
+    tests = _tests(evidence, weighed, nondeterministic, blamed, doubts)
+    injected = _injected(evidence, blamed)
+    verdict, why = _run(evidence, weighed, gpus, tests, injected)
+    return Judgement(verdict=verdict, why=why, gpus=gpus, tests=tests, wrongs=wrongs, injected=injected)
+
+
+def _nondeterministic(weighed: Weighed) -> dict[str, str]:
+    """Float tests in which most GPUs disagree with themselves: the software does not repeat, nobody is blamed."""
+    voters: dict[str, set[str]] = defaultdict(set)
+    unsteady: dict[str, set[str]] = defaultdict(set)
+    for one in weighed.rounds:
+        if not one.exact:
+            voters[one.test] |= set(one.ballots)
+            unsteady[one.test] |= {gpu for gpu, ballot in one.ballots.items() if len(ballot.fingerprints) > 1}
+    return {
+        test: f"{len(gpus)} of {len(voters[test])} GPUs give different results in equal launches"
+        for test, gpus in unsteady.items()
+        if len(gpus) >= 2 and 2 * len(gpus) > len(voters[test])  # noqa: PLR2004 - one GPU alone may be the bad one
+    }
+
+
+def _blamed(evidence: Evidence, weighed: Weighed, wrongs: tuple[Wrong, ...]) -> dict[str, GpuVerdict]:
+    """GPU → its verdict, for those with enough evidence against them. The strongest kind names the class."""
+    blamed: dict[str, GpuVerdict] = {}
+    for device in evidence.devices:
+        gpu = device.gpu
+        injuries = [injury.why for injury in evidence.injuries if injury.gpu == gpu]
+        deaths = [death for death in evidence.deaths if death.gpu == gpu]
+        ecc = [death.why for death in deaths if ECC_CRASH in death.why]
+        hangs = [death for death in deaths if death.kind is DeathKind.HANG]
+        against = _by_results(gpu, weighed, tuple(wrong for wrong in wrongs if wrong.gpu == gpu))
+        if injuries or ecc:
+            blamed[gpu] = _fail(gpu, FaultClass.MEMORY, (injuries + ecc)[0])
+        elif against is not None:
+            blamed[gpu] = against
+        elif len(hangs) > 1:
+            blamed[gpu] = _fail(gpu, FaultClass.UNRESPONSIVE, f"hung twice: {hangs[0].why}; {hangs[1].why}")
+    return blamed
+
+
+def _fail(gpu: str, fault: FaultClass, why: str, strikes: int = 0) -> GpuVerdict:
+    return GpuVerdict(gpu=gpu, verdict=Verdict.FAIL, fault=fault, why=why, strikes=strikes)
+
+
+def _by_results(gpu: str, weighed: Weighed, wrongs: tuple[Wrong, ...]) -> GpuVerdict | None:
+    """The class that wrong results give: persistent when wrong again on a retest, transient when never again."""
+    hard = [wrong for wrong in wrongs if wrong.basis is not Basis.SELF]
+    again = [wrong for wrong in hard if wrong.retest]
+    before = [wrong for wrong in hard if not wrong.retest]
+    retests = sum(one.retest and gpu in one.ballots for one in weighed.rounds)
+    if hard and (again and (before or len(again) > 1)):
+        why = f"{hard[0].test} {hard[0].why}; wrong again in {len(again)} of {retests} retests"
+        return _fail(gpu, FaultClass.CHIP_PERSISTENT, why)
+    if hard:
+        why = f"{hard[0].test} {hard[0].why}; not again in {retests} retests"
+        return _fail(gpu, FaultClass.CHIP_TRANSIENT, why, strikes=len(hard))
+    unsteady = [wrong for wrong in wrongs if not wrong.retest and _alone_unsteady(wrong, weighed)]
+    repeats = [wrong for wrong in wrongs if wrong.retest and any(wrong.test == first.test for first in unsteady)]
+    if unsteady and repeats:
+        why = f"{unsteady[0].test} {unsteady[0].why}; again in {len(repeats)} retests, and the others never"
+        return _fail(gpu, FaultClass.CHIP_PERSISTENT, why)
+    return None
+
+
+def _alone_unsteady(wrong: Wrong, weighed: Weighed) -> bool:
+    """Whether other GPUs took part in the test with this one and none of them disagreed with itself."""
+    others = [
+        ballot
+        for one in weighed.rounds
+        if one.test == wrong.test and wrong.gpu in one.ballots
+        for gpu, ballot in one.ballots.items()
+        if gpu != wrong.gpu
+    ]
+    return bool(others) and all(len(ballot.fingerprints) == 1 for ballot in others)
+
+
+def _doubts(
+    evidence: Evidence,
+    weighed: Weighed,
+    wrongs: tuple[Wrong, ...],
+    blamed: Mapping[str, GpuVerdict],
+    nondeterministic: Mapping[str, str],
+) -> dict[str, tuple[tuple[str, str], ...]]:
+    """GPU → (test, why it cannot be judged by it)."""
+    doubts: dict[str, dict[tuple[str, str], None]] = defaultdict(dict)
+    for death in evidence.deaths:
+        doubts[death.gpu][death.test, _death(death)] = None
+    for one in weighed.rounds:
+        if one.tally.outcome is Outcome.UNDECIDED and one.test not in nondeterministic:
+            for gpu in _open(one, blamed):
+                doubts[gpu][one.test, f"{one.case}: {one.tally.why}, and no golden decides"] = None
+    for wrong in wrongs:
+        if wrong.gpu not in blamed:
+            doubts[wrong.gpu][wrong.test, wrong.why] = None
+    for test, why in {**weighed.configuration, **nondeterministic}.items():
+        for device in evidence.devices:
+            doubts[device.gpu][test, why] = None
+    for gpu, test, why in _too_little(evidence):
+        doubts[gpu][test, why] = None
+    return {gpu: tuple(found) for gpu, found in doubts.items()}
+
+
+def _too_little(evidence: Evidence) -> list[tuple[str, str, str]]:
+    """(GPU, test, why) for every GPU that did less of a required test than its declaration asks for."""
+    work: Counter[tuple[str, str, str]] = Counter()
+    for cast in evidence.casts:
+        work[cast.gpu, cast.test, "launches"] += cast.ballot.launches
+        work[cast.gpu, cast.test, "bytes"] += cast.ballot.bytes
+    found = []
+    for test, quota in evidence.quotas.items():
+        for device in evidence.devices:
+            launches, size = work[device.gpu, test, "launches"], work[device.gpu, test, "bytes"]
+            if launches < quota.min_launches or size < quota.min_bytes:
+                found.append((device.gpu, test, f"too little work: {launches} launches, {size} bytes checked"))
+    return found
+
+
+def _death(death: Death) -> str:
+    return f"its process {'crashed' if death.kind is DeathKind.CRASH else 'hung'}: {death.why}"
+
+
+def _open(one: Round, blamed: Mapping[str, GpuVerdict]) -> set[str]:
+    """Who is left in doubt by an undecided round once the GPUs that other evidence blames are out of it.
+
+    Those who remain and agree are not in doubt; one that remains alone is where nothing has a golden (float cases):
+    there it is enough that it agrees with itself, and the exact tests speak for it.
+    """
+    left = {gpu: vote_of(gpu, ballot) for gpu, ballot in one.ballots.items() if gpu not in blamed}
+    steady = all(len(one.ballots[gpu].fingerprints) == 1 for gpu in left)
+    if steady and len(set(left.values())) <= 1 and (not one.exact or len(one.ballots) > 1):
+        return set()
+    return set(left)
+
+
+def _unblamed(gpu: str, doubts: tuple[tuple[str, str], ...], evidence: Evidence) -> GpuVerdict:
+    verdict, why = Verdict.PASS, "every test passed"
+    if doubts:
+        verdict, why = Verdict.NOT_JUDGED, f"{doubts[0][0]}: {doubts[0][1]}"
+    elif evidence.gaps or evidence.host_cpu:
+        verdict, why = Verdict.NOT_JUDGED, (*evidence.gaps, evidence.host_cpu)[0]
+    return GpuVerdict(gpu=gpu, verdict=verdict, fault=FaultClass.NONE, why=why, strikes=0)
+
+
+def _tests(
+    evidence: Evidence,
+    weighed: Weighed,
+    nondeterministic: Mapping[str, str],
+    blamed: Mapping[str, GpuVerdict],
+    doubts: Mapping[str, tuple[tuple[str, str], ...]],
+) -> tuple[TestVerdict, ...]:
+    """The verdict of each test that cast ballots or had to."""
+    made = []
+    names = dict.fromkeys([*evidence.quotas, *(cast.test for cast in evidence.casts)])
+    for test in names:
+        against = [wrong for wrong in weighed.wrongs if wrong.test == test and wrong.gpu in blamed]
+        open_points = [why for gpu in doubts for at, why in doubts[gpu] if at == test and gpu not in blamed]
+        verdict, fault, why = Verdict.PASS, FaultClass.NONE, ""
+        if test in weighed.configuration:
+            verdict, fault, why = Verdict.FAIL, FaultClass.CONFIGURATION, weighed.configuration[test]
+        elif test in nondeterministic:
+            verdict, fault = Verdict.NOT_JUDGED, FaultClass.SOFTWARE_NONDETERMINISM
+            why = nondeterministic[test]
+        elif against:
+            verdict, why = Verdict.FAIL, against[0].why
+        elif open_points:
+            verdict, why = Verdict.NOT_JUDGED, open_points[0]
+        made.append(TestVerdict(test=test, verdict=verdict, fault=fault, why=why))
+    return tuple(made)
+
+
+def _injected(evidence: Evidence, blamed: Mapping[str, GpuVerdict]) -> tuple[Injected, ...]:
+    fired = Counter[str]()
+    for cast in evidence.casts:
+        fired[cast.gpu] += cast.ballot.fired
+    ids = {device.index: device.gpu for device in evidence.devices}
+    return tuple(
+        Injected(
+            gpu=ids[one.gpu],
+            index=one.gpu,
+            fault=one.fault,
+            rate=one.rate,
+            seed=one.seed,
+            fired=fired[ids[one.gpu]],
+            found=ids[one.gpu] in blamed,
+        )
+        for one in evidence.injected
+    )
+
+
+def _run(
+    evidence: Evidence,
+    weighed: Weighed,
+    gpus: tuple[GpuVerdict, ...],
+    tests: tuple[TestVerdict, ...],
+    injected: tuple[Injected, ...],
+) -> tuple[Verdict, str]:
+    """The verdict of the run and its main reason."""
+    open_points = list(weighed.conflicts)
+    open_points += [f"injected fault {one.fault} on GPU {one.index} never fired" for one in injected if not one.fired]
+    open_points += [
+        f"self-test missed: injected fault {one.fault} on GPU {one.index} changed {one.fired} launches unnoticed"
+        for one in injected
+        if one.fired and not one.found
+    ]
+    index = {device.gpu: device.index for device in evidence.devices}
+    bad = [f"GPU {index[gpu.gpu]} ({gpu.gpu}): {gpu.fault}: {gpu.why}" for gpu in gpus if gpu.verdict is Verdict.FAIL]
+    bad += [f"{test.test}: {test.fault}: {test.why}" for test in tests if test.fault is FaultClass.CONFIGURATION]
+    bad += [f"host CPU: {evidence.host_cpu}"] if evidence.host_cpu else []
+    open_points += [f"{test.test}: {test.fault}: {test.why}" for test in tests if test.verdict is Verdict.NOT_JUDGED]
+    open_points += [f"GPU {index[gpu.gpu]}: {gpu.why}" for gpu in gpus if gpu.verdict is Verdict.NOT_JUDGED]
+    if evidence.gaps:
+        return Verdict.NOT_JUDGED, "; ".join(evidence.gaps)
+    if bad:
+        return Verdict.FAIL, "; ".join(bad)
+    if open_points:
+        return Verdict.NOT_JUDGED, open_points[0]
+    if not any(cast.ballot.launches for cast in evidence.casts):
+        return Verdict.NOT_JUDGED, "nothing was computed"
+    return Verdict.PASS, f"{len(gpus)} GPUs passed {len(tests)} tests"

@@ -1,0 +1,191 @@
+"""The checksum of `burnin.checksum` in one pass over memory, without atomics.
+
+Each program adds up (word + 1) * weight modulo 2**64 and stores one partial sum; a second, tiny kernel (or one torch
+`sum` over many launches) adds those. The weight costs two 32-bit multiplications and the product one widening multiply:
+a 64-bit mix would make the kernel wait for integer multiplications instead of memory.
+"""
+
+from typing import Any
+
+import torch
+import triton
+import triton.language as tl
+
+from burnin.kernels.mix import mix32, segment_keys, unsigned
+from burnin.seed import signed32
+
+BLOCK = 4096
+"""Words a program reads at a time: four 16-byte loads in flight for each of 256 threads."""
+PROGRAMS_MAX = 4096
+"""Partial sums of one flat checksum; more programs than any GPU holds at once, and still one load for the last step."""
+TILE = 128
+"""Edge of a tile in elements; equal to `burnin.checksum.TILE`."""
+ROWS = 32
+"""Rows of a tile that a program reads at a time."""
+
+
+@triton.jit
+def weigh(words: "Any", low: "Any", a: "Any", b: "Any") -> Any:
+    """(word + 1) * weight as uint64, for int32 words at the low indices `low` (uint32)."""
+    weights = ((mix32(low ^ a) ^ b) | 1).to(tl.uint64)
+    return words.to(tl.uint32, bitcast=True).to(tl.uint64) * weights + weights
+
+
+@triton.jit
+def load_tail(raw: "Any", n_words: "Any", TAIL: tl.constexpr) -> Any:  # noqa: N803
+    """The last 1 … 3 bytes as a zero-padded little-endian word."""
+    last = raw + n_words * 4
+    word = tl.load(last).to(tl.int32)
+    if TAIL > 1:
+        word |= tl.load(last + 1).to(tl.int32) << 8
+    if TAIL > 2:  # noqa: PLR2004 - bytes of the tail
+        word |= tl.load(last + 2).to(tl.int32) << 16
+    return word
+
+
+@triton.jit(do_not_specialize=["key_low", "key_high"])
+def flat_sums(
+    partials: "Any",
+    words: "Any",
+    raw: "Any",
+    n_words: "Any",
+    key_low: "Any",
+    key_high: "Any",
+    TAIL: tl.constexpr,  # noqa: N803
+    BLOCK: tl.constexpr,  # noqa: N803
+) -> None:
+    """Partial sums over a flat run of words; program p reads the blocks p, p + programs, …"""
+    program = tl.program_id(0)
+    programs = tl.num_programs(0)
+    lane = tl.arange(0, BLOCK)
+    key_low = unsigned(key_low)
+    key_high = unsigned(key_high)
+    total = tl.zeros([BLOCK], dtype=tl.uint64)
+    whole = (n_words // BLOCK).to(tl.int32)
+    for step in range((whole - program + programs - 1) // programs):
+        base = (program + step * programs).to(tl.int64) * BLOCK
+        # 2**32 is a multiple of BLOCK: a block lies in one segment.
+        a, b = segment_keys(key_low, key_high, (base >> 32).to(tl.uint32))
+        total += weigh(tl.load(words + base + lane), base.to(tl.uint32) + lane.to(tl.uint32), a, b)
+    if program == whole % programs:
+        base = whole.to(tl.int64) * BLOCK
+        a, b = segment_keys(key_low, key_high, (base >> 32).to(tl.uint32))
+        inside = base + lane < n_words
+        found = tl.load(words + base + lane, mask=inside, other=0)
+        total += tl.where(inside, weigh(found, base.to(tl.uint32) + lane.to(tl.uint32), a, b), 0)
+    result = tl.sum(total, axis=0)
+    if TAIL > 0:
+        if program == 0:
+            end = n_words.to(tl.int64)
+            a, b = segment_keys(key_low, key_high, (end >> 32).to(tl.uint32))
+            result += weigh(load_tail(raw, end, TAIL), end.to(tl.uint32), a, b)
+    tl.store(partials + program, result.to(tl.int64, bitcast=True))
+
+
+@triton.jit(do_not_specialize=["count", "length_low", "length_high"])
+def add_up(slot: "Any", partials: "Any", count: "Any", length_low: "Any", length_high: "Any", BLOCK: tl.constexpr) -> None:  # noqa: N803
+    """slot[0] = sum of the partial sums + the 64-bit length term, modulo 2**64."""
+    lane = tl.arange(0, BLOCK)
+    total = tl.sum(tl.load(partials + lane, mask=lane < count, other=0), axis=0)
+    length = (unsigned(length_high).to(tl.uint64) << 32) | unsigned(length_low).to(tl.uint64)
+    tl.store(slot, total + length.to(tl.int64, bitcast=True))
+
+
+@triton.jit(do_not_specialize=["key_low", "key_high", "tail_tile"])
+def tile_sums(
+    out: "Any",
+    words: "Any",
+    raw: "Any",
+    rows: "Any",
+    row_bytes: "Any",
+    row_words: "Any",
+    n_words: "Any",
+    tiles_across: "Any",
+    tail_tile: "Any",
+    key_low: "Any",
+    key_high: "Any",
+    ALIGNED: tl.constexpr,  # noqa: N803
+    TAIL: tl.constexpr,  # noqa: N803
+    TILE: tl.constexpr,  # noqa: N803
+    TILE_WORDS: tl.constexpr,  # noqa: N803
+    ROWS: tl.constexpr,  # noqa: N803
+) -> None:
+    """One program a tile of TILE rows by TILE elements (TILE_WORDS words); a word belongs to the tile of its first byte."""
+    program = tl.program_id(0)
+    down = program // tiles_across
+    across = program % tiles_across
+    a, b = segment_keys(unsigned(key_low), unsigned(key_high), (program * 0).to(tl.uint32))
+    column = across * TILE_WORDS + tl.arange(0, TILE_WORDS)
+    total = tl.zeros([ROWS, TILE_WORDS], dtype=tl.uint64)
+    for step in range(0, TILE, ROWS):
+        row = (down * TILE + step + tl.arange(0, ROWS)).to(tl.int64)
+        if ALIGNED:
+            index = (row * row_words)[:, None] + column[None, :]
+            inside = (row < rows)[:, None] & (column < row_words)[None, :]
+        else:
+            # Rows begin inside a word: the tile's words of a row are those whose first byte lies in it.
+            first = (row * row_bytes + across * (TILE_WORDS * 4) + 3) // 4
+            after = (tl.minimum(row * row_bytes + (across + 1) * (TILE_WORDS * 4), (row + 1) * row_bytes) + 3) // 4
+            index = first[:, None] + tl.arange(0, TILE_WORDS)[None, :]
+            inside = (row < rows)[:, None] & (index < after[:, None]) & (index < n_words)
+        found = tl.load(words + index, mask=inside, other=0)
+        total += tl.where(inside, weigh(found, index.to(tl.uint32), a, b), 0)
+    result = tl.sum(tl.sum(total, axis=1), axis=0)
+    if TAIL > 0:
+        if program == tail_tile:
+            result += weigh(load_tail(raw, n_words.to(tl.int64), TAIL), n_words.to(tl.uint32), a, b)
+    tl.store(out + program, result.to(tl.int64, bitcast=True))
+
+
+def programs_of(raw: torch.Tensor) -> int:
+    """Programs of a flat checksum: about eight a multiprocessor, so that enough loads are in flight."""
+    processors = torch.cuda.get_device_properties(raw.device).multi_processor_count if raw.is_cuda else 2
+    return max(1, min(PROGRAMS_MAX, 8 * processors, raw.numel() // (4 * BLOCK)))
+
+
+def launch_flat(slot: torch.Tensor, raw: torch.Tensor, key: int, length_term: int) -> None:
+    """Checksum the uint8 tensor `raw` (flat, contiguous, 4-byte aligned) into `slot` (int64, one element)."""
+    n_words, tail = divmod(raw.numel(), 4)
+    programs = programs_of(raw)
+    partials = torch.empty(programs, dtype=torch.int64, device=raw.device)
+    words = raw[: 4 * n_words].view(torch.int32)
+    flat_sums[(programs,)](
+        partials, words, raw, n_words, signed32(key), signed32(key >> 32), TAIL=tail, BLOCK=BLOCK, num_warps=8
+    )
+    add_up[(1,)](
+        slot,
+        partials,
+        programs,
+        signed32(length_term),
+        signed32(length_term >> 32),
+        BLOCK=triton.next_power_of_2(programs),
+    )
+
+
+def launch_tiles(out: torch.Tensor, matrix: torch.Tensor, key: int) -> None:
+    """Write one sum a tile of `matrix` (2-D, contiguous, non-empty, 4-byte aligned, < 16 GiB) into `out` (flat int64)."""
+    rows, columns = matrix.shape
+    row_bytes = columns * matrix.element_size()
+    n_words, tail = divmod(rows * row_bytes, 4)
+    tiles_across = triton.cdiv(columns, TILE)
+    tile_words = TILE * matrix.element_size() // 4
+    tail_row, tail_byte = divmod(4 * n_words, row_bytes)
+    raw = matrix.view(-1).view(torch.uint8)
+    tile_sums[(triton.cdiv(rows, TILE) * tiles_across,)](
+        out,
+        raw[: 4 * n_words].view(torch.int32),
+        raw,
+        rows,
+        row_bytes,
+        row_bytes // 4,
+        n_words,
+        tiles_across,
+        tail_row // TILE * tiles_across + tail_byte // (TILE * matrix.element_size()),
+        signed32(key),
+        signed32(key >> 32),
+        ALIGNED=row_bytes % 4 == 0,
+        TAIL=tail,
+        TILE=TILE,
+        TILE_WORDS=tile_words,
+        ROWS=ROWS,
+    )

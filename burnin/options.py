@@ -1,0 +1,144 @@
+"""What a user asks of a run, checked before anything starts. Torch-free."""
+
+import shlex
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from burnin.spec import Device, Inject, SpecError
+from burnin.tests import BACKENDS
+
+MAX_GPUS = 64
+"""Simulated or CPU stand-ins in one run; more would only swap."""
+SEED_LIMIT = 1 << 63
+"""Seeds are below this, so that every JSON reader with 64-bit integers keeps them exactly."""
+INJECT_KEYS = ("gpu", "fault", "rate", "seed")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Options:
+    """One run as the user asked for it."""
+
+    backend: str
+    """`auto` or one of `burnin.tests.BACKENDS`."""
+    level: str
+    seed: int
+    host: str
+    tests: tuple[str, ...] = ()
+    """In place of the level's, if not empty."""
+    gpus: int | None = None
+    devices: tuple[str, ...] = ()
+    """Indexes or ids; all if empty."""
+    inject: tuple[Inject, ...] = ()
+    force: bool = False
+    """Run on GPUs that others use."""
+
+    def command(self, test: str, *, backend: str) -> str:
+        """The command that computes the same inputs of one test again on the same devices."""
+        words = ["fleetd", "burnin", "run", "--backend", backend, "--test", test, "--seed", str(self.seed)]
+        words += ["--gpus", str(self.gpus)] if self.gpus is not None else []
+        words += ["--devices", ",".join(self.devices)] if self.devices else []
+        words += ["--host", self.host] if backend != "cuda" else []
+        for one in self.inject:
+            words += ["--inject", f"gpu={one.gpu},fault={one.fault},rate={one.rate},seed={one.seed}"]
+        return shlex.join(words)
+
+
+def check(options: Options) -> None:
+    """Refuse what cannot work on any host. Raises SpecError."""
+    if options.backend not in {"auto", *BACKENDS}:
+        raise SpecError(f"--backend {options.backend!r}: no such backend; there are: auto, {', '.join(BACKENDS)}")
+    if options.gpus is not None and not 1 <= options.gpus <= MAX_GPUS:
+        raise SpecError(f"--gpus {options.gpus}: give a number from 1 to {MAX_GPUS}")
+    if not 0 <= options.seed < SEED_LIMIT:
+        raise SpecError(f"--seed {options.seed}: give a number from 0 to {SEED_LIMIT - 1}")
+    if not options.host or not options.host.isprintable() or set(options.host) & set(" /,\t"):
+        raise SpecError(f"--host {options.host!r}: give a name without spaces, commas and slashes")
+    for repeated in _repeated(options.devices):
+        raise SpecError(f"--devices: {repeated!r} is named twice")
+    for repeated in _repeated([str(one.gpu) for one in options.inject]):
+        raise SpecError(f"--inject: gpu={repeated} is given two faults; plant one fault on a GPU")
+
+
+def _repeated(names: Sequence[str]) -> list[str]:
+    return [name for at, name in enumerate(names) if name in names[:at]]
+
+
+def parse_devices(text: str) -> tuple[str, ...]:
+    """Read `--devices 0,2` or ids. Raises SpecError for an empty name."""
+    names = tuple(name.strip() for name in text.split(","))
+    if not all(names):
+        raise SpecError(f"--devices {text!r}: give indexes or ids, separated by commas")
+    return names
+
+
+def parse_inject(text: str, *, seed: int) -> Inject:
+    """Read `gpu=5,fault=F03[,rate=0.01][,seed=7]`; `seed` is used where the text has none.
+
+    Whether the fault exists and can change a result is checked by `burnin.inject` when the cases are known.
+
+    Raises:
+        SpecError: Unknown, missing or repeated key, or a value that is no number or out of its range.
+    """
+    fields: dict[str, str] = {}
+    for part in text.split(","):
+        key, equals, value = (piece.strip() for piece in part.partition("="))
+        if not equals or not value:
+            raise SpecError(f"--inject {text!r}: {part!r} is not key=value; write gpu=5,fault=F03,rate=0.01,seed=7")
+        if key not in INJECT_KEYS:
+            raise SpecError(f"--inject {text!r}: unknown key {key!r}; there are: {', '.join(INJECT_KEYS)}")
+        if key in fields:
+            raise SpecError(f"--inject {text!r}: {key!r} is given twice")
+        fields[key] = value
+    for key in ("gpu", "fault"):
+        if key not in fields:
+            raise SpecError(f"--inject {text!r}: {key}= is missing; write gpu=5,fault=F03")
+    rate = _number(text, "rate", fields.get("rate", "1"))
+    if not 0 < rate <= 1:
+        raise SpecError(f"--inject {text!r}: rate={fields['rate']}: give a probability above 0 and up to 1")
+    return Inject(
+        gpu=_whole(text, "gpu", fields["gpu"]),
+        fault=fields["fault"],
+        rate=rate,
+        seed=_whole(text, "seed", fields.get("seed", str(seed))),
+    )
+
+
+def _number(text: str, key: str, value: str) -> float:
+    try:
+        return float(value)
+    except ValueError:
+        raise SpecError(f"--inject {text!r}: {key}={value} is not a number") from None
+
+
+def _whole(text: str, key: str, value: str) -> int:
+    if not value.isascii() or not value.isdigit() or int(value) >= SEED_LIMIT:
+        raise SpecError(f"--inject {text!r}: {key}={value} is not a whole number from 0")
+    return int(value)
+
+
+def select(devices: tuple[Device, ...], names: tuple[str, ...]) -> tuple[Device, ...]:
+    """The named devices, in the host's order; all when no names are given.
+
+    Raises:
+        SpecError: A name fits no device, or two names the same one.
+    """
+    if not names:
+        return devices
+    chosen: dict[str, Device] = {}
+    for name in names:
+        found = [device for device in devices if name in {device.gpu, str(device.index)}]
+        if not found:
+            known = ", ".join(str(device.index) for device in devices)
+            raise SpecError(f"--devices: no device {name!r} here; there are: {known} (or their ids)")
+        if found[0].gpu in chosen:
+            raise SpecError(f"--devices: {name!r} names a device that is named before")
+        chosen[found[0].gpu] = found[0]
+    return tuple(device for device in devices if device.gpu in chosen)
+
+
+def check_inject(inject: tuple[Inject, ...], devices: tuple[Device, ...]) -> None:
+    """Refuse a fault on a GPU that is not in the run. Raises SpecError."""
+    known = [device.index for device in devices]
+    for one in inject:
+        if one.gpu not in known:
+            raise SpecError(f"--inject gpu={one.gpu}: no such GPU in this run; there are: {', '.join(map(str, known))}")

@@ -1,0 +1,279 @@
+"""The report of a run: one dictionary of plain values, from which the JSON, the JUnit XML and the page are written.
+
+Files appear whole or not at all: they are written beside their target and renamed.
+"""
+
+import json
+import os
+import tempfile
+from collections import Counter, defaultdict
+from pathlib import Path
+from typing import Any
+from xml.etree import ElementTree as ET
+
+from burnin.judge import GpuVerdict, TestVerdict
+from burnin.run import Result
+from burnin.spec import SCHEMA, ExitCode, FaultClass, Verdict
+from burnin.weigh import Wrong
+
+MAX_SIGNATURES = 64
+"""Signatures in a report; a GPU that is wrong in every launch would fill it with the same story."""
+MAX_TILES = 64
+"""Tiles named in one signature."""
+
+EXIT_CODES = {Verdict.PASS: ExitCode.GOOD, Verdict.FAIL: ExitCode.BAD, Verdict.NOT_JUDGED: ExitCode.NOT_JUDGED}
+
+NEXT = {
+    FaultClass.CHIP_PERSISTENT: "take the GPU out of service and have it replaced; keep this report for the vendor",
+    FaultClass.CHIP_TRANSIENT: "run it again for longer; a second strike on the same GPU means out of service",
+    FaultClass.MEMORY: "reset the GPU and run again; if errors come back, have it replaced",
+    FaultClass.UNRESPONSIVE: "look into the kernel log, reset the GPU or reboot the host, and run again",
+}
+"""What to do about a GPU, by its class."""
+
+
+def build(result: Result) -> dict[str, Any]:
+    """The report as plain values, with the keys that its schema promises."""
+    judgement = result.judgement
+    index = {device.gpu: device.index for device in result.devices}
+    keys = sorted({device.vote_key for device in result.devices})
+    signatures = [_signature(result, wrong, index) for wrong in _telling(judgement.wrongs)]
+    return {
+        "schema": SCHEMA,
+        "verdict": judgement.verdict.value,
+        "exit_code": int(EXIT_CODES[judgement.verdict]),
+        "why": judgement.why,
+        "level": result.options.level,
+        "backend": result.backend,
+        "host": result.options.host,
+        "seed": result.options.seed,
+        "started_at_s": result.started_at_s,
+        "elapsed_s": round(result.elapsed_s, 3),
+        "culprits": [
+            {"gpu": gpu.gpu, "index": index[gpu.gpu], "class": gpu.fault.value, "why": gpu.why}
+            for gpu in judgement.culprits
+        ],
+        "gpus": [_gpu(result, gpu) for gpu in judgement.gpus],
+        "tests": _tests(result),
+        "not_run": [{"id": one.test, "why": one.why, "required": one.required} for one in result.not_run],
+        "signatures": signatures,
+        "signatures_total": len(judgement.wrongs),
+        "injected": [
+            {
+                "gpu": one.gpu,
+                "index": one.index,
+                "fault": one.fault,
+                "rate": one.rate,
+                "seed": one.seed,
+                "fired": one.fired,
+                "found": one.found,
+            }
+            for one in judgement.injected
+        ],
+        "deaths": [
+            {"gpu": death.gpu, "index": index[death.gpu], "test": death.test, "kind": death.kind.value, "why": death.why}
+            for death in result.evidence.deaths
+        ],
+        "notes": list(result.notes),
+        "vote_key": ",".join(keys),
+        "versions": dict(sorted(result.versions.items())),
+    }
+
+
+def _telling(wrongs: tuple[Wrong, ...]) -> list[Wrong]:
+    """The wrongs worth showing: of every GPU and test some, first those of the first pass."""
+    order = sorted(wrongs, key=lambda wrong: (wrong.retest, wrong.ballot is None))
+    taken: Counter[tuple[str, str]] = Counter()
+    each = max(1, MAX_SIGNATURES // max(1, len({(wrong.gpu, wrong.test) for wrong in wrongs})))
+    told = []
+    for wrong in order:
+        at = (wrong.gpu, wrong.test)
+        taken[at] += 1
+        if taken[at] <= each:
+            told.append(wrong)
+    return told[:MAX_SIGNATURES]
+
+
+def _signature(result: Result, wrong: Wrong, index: dict[str, int]) -> dict[str, Any]:
+    """What one wrong looked like, and the command that computes it again."""
+    ballot, right = wrong.ballot, wrong.right
+    tiles: list[int] = []
+    operation = None
+    if ballot is not None and right is not None:
+        if len(ballot.tiles) == len(right.tiles):
+            tiles = [at for at, pair in enumerate(zip(ballot.tiles, right.tiles, strict=True)) if pair[0] != pair[1]]
+        pairs = zip(ballot.trace, right.trace, strict=False)
+        operation = next((mine[0] for mine, theirs in pairs if mine != theirs), None)
+    sensors = next((cast.sensors for cast in result.evidence.casts if cast.ballot is ballot), None)
+    test = "gemm.exact" if wrong.test == "selftest" else wrong.test
+    return {
+        "gpu": wrong.gpu,
+        "index": index[wrong.gpu],
+        "test": wrong.test,
+        "case": wrong.case,
+        "seed": wrong.seed,
+        "iteration": wrong.iteration,
+        "retest": wrong.retest,
+        "against": wrong.basis.value,
+        "count": _bad(wrong),
+        "launches": ballot.launches if ballot is not None else 1,
+        "expected": wrong.reference,
+        "got": [fingerprint for fingerprint, _ in ballot.fingerprints] if ballot is not None else [],
+        "tiles": tiles[:MAX_TILES],
+        "tiles_total": len(tiles),
+        "op": operation,
+        "watts": sensors.watts if sensors is not None else None,
+        "celsius": sensors.celsius if sensors is not None else None,
+        "hertz": sensors.hertz if sensors is not None else None,
+        "why": wrong.why,
+        "reproduce": result.options.command(test, backend=result.backend),
+    }
+
+
+def _bad(wrong: Wrong) -> int:
+    """Launches that were wrong; without a reference, those that differ from the most frequent result."""
+    if wrong.ballot is None:
+        return 1
+    if wrong.reference is None:
+        return wrong.ballot.launches - max(count for _, count in wrong.ballot.fingerprints)
+    return sum(count for fingerprint, count in wrong.ballot.fingerprints if fingerprint != wrong.reference)
+
+
+def _gpu(result: Result, verdict: GpuVerdict) -> dict[str, Any]:
+    device = next(device for device in result.devices if device.gpu == verdict.gpu)
+    return {
+        "gpu": device.gpu,
+        "index": device.index,
+        "verdict": verdict.verdict.value,
+        "class": verdict.fault.value,
+        "strikes": verdict.strikes,
+        "why": verdict.why,
+        "sku": device.sku,
+        "vote_key": device.vote_key,
+    }
+
+
+def _tests(result: Result) -> list[dict[str, Any]]:
+    """One entry for every test that ran, in the order of the table."""
+    judged = {test.test: test for test in result.judgement.tests}
+    missing = {one.test for one in result.not_run}
+    rows = []
+    for declaration in result.declarations:
+        test = declaration.id
+        if test in missing:
+            continue
+        verdict, why, fault = _verdict(result, test, judged)
+        casts = [cast for cast in result.evidence.casts if cast.test == test]
+        flops: dict[str, float] = defaultdict(float)
+        seconds: dict[str, float] = defaultdict(float)
+        for cast in casts:
+            name = result.evidence.cases[test, cast.ballot.case].rate_name
+            flops[name] += cast.ballot.flops
+            seconds[name] += cast.ballot.elapsed_s
+        rows.append(
+            {
+                "id": test,
+                "verdict": verdict.value,
+                "class": fault.value,
+                "why": why,
+                "launches": sum(cast.ballot.launches for cast in casts),
+                "bytes": sum(cast.ballot.bytes for cast in casts),
+                "elapsed_s": round(result.test_elapsed_s.get(test, 0.0), 3),
+                # The mean rate of one GPU; a GPU that is slower than the others is not hidden by it for long.
+                "rates": {name: flops[name] / seconds[name] for name in flops if seconds[name] > 0 and flops[name] > 0},
+            }
+        )
+    return rows
+
+
+def _verdict(result: Result, test: str, judged: dict[str, TestVerdict]) -> tuple[Verdict, str, FaultClass]:
+    if test in result.own:
+        return (*result.own[test], FaultClass.NONE)
+    if test in judged:
+        return judged[test].verdict, judged[test].why, judged[test].fault
+    return Verdict.NOT_JUDGED, "it left no result", FaultClass.NONE
+
+
+def summary(report: dict[str, Any]) -> list[str]:
+    """A few lines for a person: who, what, why, what next."""
+    gpus = report["gpus"]
+    counts = Counter(gpu["verdict"] for gpu in gpus)
+    told = ", ".join(f"{counts[verdict.value]} {verdict.value}" for verdict in Verdict if counts[verdict.value])
+    lines = [
+        f"{report['verdict']}: {report['host']}, level {report['level']}, {len(gpus)} GPUs on {report['backend']} "
+        f"({told or 'none tested'}), {report['elapsed_s']:.1f} s, seed {report['seed']}"
+    ]
+    for one in report["culprits"]:
+        lines.append(f"  culprit: GPU {one['index']} ({one['gpu']}), {one['class']}: {one['why']}")
+        if FaultClass(one["class"]) in NEXT:
+            lines.append(f"  next: {NEXT[FaultClass(one['class'])]}")
+    if not report["culprits"]:
+        lines.append(f"  why: {report['why']}")
+    lines += [
+        f"  injected: {one['fault']} on GPU {one['index']}: changed {one['fired']} launches, "
+        + ("found" if one["found"] else "NOT found")
+        for one in report["injected"]
+    ]
+    lines += [f"  not run: {one['id']}: {one['why']}" for one in report["not_run"]]
+    if report["signatures"]:
+        lines.append(f"  again: {report['signatures'][0]['reproduce']}")
+    return lines
+
+
+def to_json(report: dict[str, Any]) -> str:
+    """The report as JSON text."""
+    return json.dumps(report, indent=2, allow_nan=False) + "\n"
+
+
+def to_junit(report: dict[str, Any]) -> str:
+    """The report as JUnit XML: one test case for each test and each GPU; not judged is an error, not a pass."""
+    rows = [("tests", test["id"], test["verdict"], test["why"], test["elapsed_s"]) for test in report["tests"]]
+    rows += [("gpus", gpu["gpu"], gpu["verdict"], gpu["why"], 0.0) for gpu in report["gpus"]]
+    counts = Counter(verdict for _, _, verdict, _, _ in rows)
+    suite = ET.Element(
+        "testsuite",
+        name=f"burnin {report['level']} {report['host']}",
+        tests=str(len(rows) + len(report["not_run"])),
+        failures=str(counts[Verdict.FAIL.value]),
+        errors=str(counts[Verdict.NOT_JUDGED.value]),
+        skipped=str(len(report["not_run"])),
+        time=str(report["elapsed_s"]),
+    )
+    for group, name, verdict, why, elapsed_s in rows:
+        case = ET.SubElement(suite, "testcase", classname=f"burnin.{group}", name=name, time=str(elapsed_s))
+        if verdict == Verdict.FAIL:
+            ET.SubElement(case, "failure", message=why)
+        elif verdict == Verdict.NOT_JUDGED:
+            ET.SubElement(case, "error", message=why)
+    for one in report["not_run"]:
+        case = ET.SubElement(suite, "testcase", classname="burnin.tests", name=one["id"], time="0")
+        ET.SubElement(case, "skipped", message=one["why"])
+    return ET.tostring(suite, encoding="unicode", xml_declaration=True) + "\n"
+
+
+def check_writable(path: Path) -> None:
+    """Find out before a run whether its report can be written. Raises OSError.
+
+    The target itself is not touched; a temporary file beside it is made and removed.
+    """
+    if path.is_dir():
+        raise IsADirectoryError(f"{path} is a directory")
+    descriptor, name = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
+    os.close(descriptor)
+    Path(name).unlink()
+
+
+def write(path: Path, text: str) -> None:
+    """Write a file whole or not at all: beside its target, to the disk, renamed. Raises OSError."""
+    descriptor, name = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
+    temporary = Path(name)
+    try:
+        with os.fdopen(descriptor, "w", encoding="utf-8") as file:
+            file.write(text)
+            file.flush()
+            os.fsync(file.fileno())
+        temporary.chmod(0o644)
+        temporary.replace(path)
+    except OSError:
+        temporary.unlink(missing_ok=True)
+        raise

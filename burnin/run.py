@@ -1,0 +1,325 @@
+"""A run from its options to its result: discovers, starts the children, tests them, gathers the evidence. No torch here.
+
+What is asked of whom follows `weigh`; what it means is `judge`'s; what is written is `report`'s.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from burnin import selftest
+from burnin.children import Answer, Children
+from burnin.evidence import Evidence, Injury, Quota
+from burnin.judge import Judgement, judge
+from burnin.options import Options, check, check_inject, select
+from burnin.progress import Progress
+from burnin.session import Session, Task, merge, round_seed
+from burnin.spec import Case, Device, Inject, SpecError, Verdict
+from burnin.stop import Stop, StoppedError
+from burnin.tests import TESTS, Declaration, Effort, chosen
+from burnin.wire import CheckCores, Count, Discover, Request, made, part
+from burnin.workloads.health import Counters, compare
+
+HOST = "host"
+"""The child that belongs to no GPU: it lists the devices and checks the host's CPU."""
+HOST_LIMIT_S = 120.0
+SELFTEST_WORKLOAD = "gemm.exact"
+"""The test whose workload the self-test plants its faults in."""
+
+
+class CannotJudgeError(Exception):
+    """There is nothing to run on, or not now; one line, exit code 3."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NotRun:
+    """A test of the level that did not run."""
+
+    test: str
+    why: str
+    required: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Result:
+    """Everything that a report is made of."""
+
+    options: Options
+    backend: str
+    devices: tuple[Device, ...]
+    started_at_s: float
+    elapsed_s: float
+    declarations: tuple[Declaration, ...]
+    evidence: Evidence
+    judgement: Judgement
+    own: Mapping[str, tuple[Verdict, str]]
+    """Verdict and reason of the tests that the runner did itself."""
+    test_elapsed_s: Mapping[str, float]
+    not_run: tuple[NotRun, ...]
+    notes: tuple[str, ...]
+    versions: Mapping[str, str]
+
+
+@dataclass(slots=True)
+class _State:
+    """What a run has gathered so far, so that a stopped run can still report."""
+
+    backend: str
+    devices: tuple[Device, ...] = ()
+    evidence: Evidence = field(default_factory=lambda: Evidence(devices=(), cases={}, quotas={}))
+    own: dict[str, tuple[Verdict, str]] = field(default_factory=dict)
+    test_elapsed_s: dict[str, float] = field(default_factory=dict)
+    not_run: list[NotRun] = field(default_factory=list)
+    gaps: list[str] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+    versions: dict[str, str] = field(default_factory=dict)
+
+
+def run(
+    options: Options,
+    *,
+    stop: Stop,
+    progress: Progress,
+    monotonic: Callable[[], float],
+    wall: Callable[[], float],
+    table: Mapping[str, Declaration] = TESTS,
+) -> Result:
+    """Burn in.
+
+    Raises:
+        SpecError: The options ask for something that does not exist or cannot work (exit code 2).
+        CannotJudgeError: There are no GPUs, or others use them (exit code 3, no report).
+    """
+    check(options)
+    declarations = chosen(options.level, options.tests, table)
+    started_at_s, begun_s = wall(), monotonic()
+    state = _State(backend=options.backend)
+    with Children(monotonic=monotonic, stop=stop) as children:
+        runner = _Runner(options, declarations, table, state, children, progress, monotonic)
+        try:
+            runner.go()
+        except StoppedError:
+            state.gaps.append(stop.why)
+            runner.rescue()
+        deaths = tuple(death for death in children.deaths if death.gpu != HOST)
+    progress.close()
+    for declaration in declarations:
+        _note_missing(state, declaration)
+    evidence = replace(state.evidence, devices=state.devices, deaths=deaths, gaps=tuple(state.gaps))
+    return Result(
+        options=options,
+        backend=state.backend,
+        devices=state.devices,
+        started_at_s=started_at_s,
+        elapsed_s=monotonic() - begun_s,
+        declarations=declarations,
+        evidence=evidence,
+        judgement=judge(evidence),
+        own=state.own,
+        test_elapsed_s=state.test_elapsed_s,
+        not_run=tuple(state.not_run),
+        notes=tuple(state.notes),
+        versions=state.versions,
+    )
+
+
+def _note_missing(state: _State, declaration: Declaration) -> None:
+    """Record a test that left nothing behind; without a required one there is no verdict."""
+    test, required = declaration.id, state.backend in declaration.required
+    known = {missing.test for missing in state.not_run}
+    if test not in known and test not in state.own and test not in state.test_elapsed_s:
+        exists = state.backend in declaration.efforts
+        why = "the run ended before it" if exists else f"it does not exist on {state.backend}"
+        state.not_run.append(NotRun(test=test, why=why, required=required))
+    for missing in state.not_run:
+        if missing.test == test and required and not state.gaps:
+            state.gaps.append(f"the required test {test} did not run: {missing.why}")
+
+
+class _Runner:
+    """The phases of a run."""
+
+    def __init__(
+        self,
+        options: Options,
+        declarations: tuple[Declaration, ...],
+        table: Mapping[str, Declaration],
+        state: _State,
+        children: Children,
+        progress: Progress,
+        monotonic: Callable[[], float],
+    ) -> None:
+        self._options = options
+        self._declarations = declarations
+        self._table = table
+        self._state = state
+        self._children = children
+        self._progress = progress
+        self._monotonic = monotonic
+        self._session: Session | None = None
+        self._before: dict[str, Counters] = {}
+
+    def go(self) -> None:
+        """All phases, in order. Raises StoppedError, SpecError, CannotJudgeError."""
+        ordinals = self._discover()
+        state, options = self._state, self._options
+        inject = {d.gpu: one for one in options.inject for d in state.devices if d.index == one.gpu}
+        state.evidence = replace(state.evidence, devices=state.devices, injected=options.inject)
+        self._progress.devices(state.devices)
+        self._check_cores()
+        self._children.end(HOST)
+        for device in state.devices:
+            setup = {"backend": state.backend, "gpu": device.gpu, "ordinal": ordinals.get(device.gpu, 0)}
+            self._children.start(device.gpu, setup)
+        session = self._session = Session(
+            self._children, state.devices, monotonic=self._monotonic, progress=self._progress
+        )
+        computed = [d for d in self._declarations if d.workload is not None and state.backend in d.efforts]
+        exact = self._table[SELFTEST_WORKLOAD]
+        cases = self._list_cases(session, {d.id: d for d in [exact, *computed]}, inject)
+        state.evidence = replace(state.evidence, quotas={d.id: _quota(d) for d in computed})
+        self._before = self._count()
+        if self._selftest(session, exact, cases[exact.id], inject):
+            for declaration in computed:
+                self._compute(session, declaration, cases[declaration.id], inject)
+        self._judge_health(self._count())
+
+    def rescue(self) -> None:
+        """After a stop: keep what the test in progress had found."""
+        if self._session is not None and self._session.partial is not None:
+            self._state.evidence = merge(self._state.evidence, self._session.partial)
+
+    def _ask_host(self, request: Request, test: str) -> Answer | None:
+        heard: list[Answer] = []
+        self._children.ask(
+            {HOST: [request]},
+            test=test,
+            quiet_s=HOST_LIMIT_S,
+            limit_s=HOST_LIMIT_S,
+            heard=lambda _, answer: heard.append(answer),
+        )
+        return heard[0] if heard else None
+
+    def _why_host_died(self) -> str:
+        return "; ".join(death.why for death in self._children.deaths if death.gpu == HOST)
+
+    def _discover(self) -> Mapping[str, int]:
+        """Fill in the devices; returns gpu → torch's ordinal."""
+        options, state = self._options, self._state
+        self._children.start(HOST, {"backend": options.backend})
+        request = Discover(backend=options.backend, gpus=options.gpus, host=options.host)
+        found: dict[str, Any] | None = self._ask_host(request, "discovery")
+        if found is None:
+            raise CannotJudgeError(f"the devices could not be listed: {self._why_host_died()}")
+        state.backend, state.versions = found["backend"], found["versions"]
+        if found["refused"]:
+            raise CannotJudgeError(found["refused"])
+        listed = tuple(made(Device, fields) for fields in found["devices"])
+        devices = select(listed, options.devices)
+        check_inject(options.inject, devices)
+        busy = {device.index: found["busy"][device.gpu] for device in devices if device.gpu in found["busy"]}
+        if busy and not options.force:
+            users = "; ".join(f"GPU {index} by process {', '.join(map(str, pids))}" for index, pids in busy.items())
+            raise CannotJudgeError(f"in use: {users}; end them, choose others with --devices, or add --force")
+        state.devices = devices
+        ordinals: dict[str, int] = found["ordinals"]
+        return ordinals
+
+    def _check_cores(self) -> None:
+        """The host's CPU first: what it proves must be worth something."""
+        if not any(declaration.id == "hostcpu" for declaration in self._declarations):
+            return
+        begun_s = self._monotonic()
+        answer = self._ask_host(CheckCores(seed=round_seed(self._options.seed, "hostcpu")), "hostcpu")
+        if answer is None:
+            self._state.not_run.append(NotRun(test="hostcpu", why=self._why_host_died(), required=False))
+            return
+        cores = part(answer, "cores")
+        if len(cores["cores"]) < 2:  # noqa: PLR2004 - it takes two to compare
+            self._state.not_run.append(NotRun(test="hostcpu", why=cores["why"], required=False))
+            return
+        self._state.test_elapsed_s["hostcpu"] = self._monotonic() - begun_s
+        self._state.own["hostcpu"] = (Verdict.PASS if cores["equal"] else Verdict.FAIL, cores["why"])
+        if not cores["equal"]:
+            self._state.evidence = replace(self._state.evidence, host_cpu=cores["why"])
+
+    def _list_cases(
+        self, session: Session, declarations: Mapping[str, Declaration], inject: Mapping[str, Inject]
+    ) -> dict[str, tuple[Case, ...]]:
+        """Cases by test. Raises SpecError for a planted fault that can change none of them."""
+        cases, refusals = {}, []
+        for declaration in declarations.values():
+            cases[declaration.id], refused = session.list_cases(declaration, inject)
+            refusals.append(refused)
+        if refusals and all(refusals):
+            raise SpecError(refusals[0][0])
+        return cases
+
+    def _selftest(
+        self, session: Session, exact: Declaration, cases: tuple[Case, ...], inject: Mapping[str, Inject]
+    ) -> bool:
+        """Whether to go on."""
+        begun_s = self._monotonic()
+        effort = exact.efforts[self._state.backend]
+        done = selftest.run(
+            session, exact, cases, seed=self._options.seed, launches=effort.launches, inject=inject
+        )
+        self._state.test_elapsed_s[selftest.TEST] = self._monotonic() - begun_s
+        self._state.evidence = merge(self._state.evidence, done.evidence)
+        self._state.gaps.extend(done.missed)
+        planted = ", ".join(f"{plant.fault} on GPU {plant.gpu}" for plant in done.plants)
+        self._state.notes.append(f"self-test planted {planted}")
+        if done.missed:
+            self._state.own[selftest.TEST] = (Verdict.NOT_JUDGED, done.missed[0])
+        return not done.missed
+
+    def _compute(
+        self, session: Session, declaration: Declaration, cases: tuple[Case, ...], inject: Mapping[str, Inject]
+    ) -> None:
+        begun_s = self._monotonic()
+        task = Task(
+            test=declaration.id,
+            declaration=declaration,
+            cases=cases,
+            effort=declaration.efforts[self._state.backend],
+            inject=inject,
+            seed=self._options.seed,
+        )
+        self._state.evidence = merge(self._state.evidence, session.carry_out(task))
+        self._state.test_elapsed_s[declaration.id] = self._monotonic() - begun_s
+
+    def _count(self) -> dict[str, Counters]:
+        """The health counters of every GPU that answers."""
+        counted: dict[str, Counters] = {}
+        self._progress.test("health", Effort(launches=1, rounds=1))
+        self._children.ask(
+            {gpu: [Count()] for gpu in self._children.living},
+            test="health",
+            quiet_s=HOST_LIMIT_S,
+            limit_s=HOST_LIMIT_S,
+            heard=lambda gpu, answer: counted.update({gpu: made(Counters, part(answer, "counters"))}),
+        )
+        return counted
+
+    def _judge_health(self, after: Mapping[str, Counters]) -> None:
+        state = self._state
+        unread = [d for d in state.devices if d.gpu not in after or not after[d.gpu].source]
+        injuries: list[Injury] = []
+        for device in state.devices:
+            bad, look = compare(self._before.get(device.gpu), after.get(device.gpu))
+            injuries += [Injury(gpu=device.gpu, why=why) for why in bad]
+            state.notes += [f"GPU {device.index}: {why}" for why in look]
+        state.evidence = replace(state.evidence, injuries=tuple(injuries))
+        if injuries:
+            state.own["health"] = (Verdict.FAIL, injuries[0].why)
+        elif unread:
+            why = f"nothing to read the counters of GPU {unread[0].index} with: install nvidia-ml-py or nvidia-smi"
+            why = "this kernel has no EDAC counters" if state.backend == "cpu" else why
+            required = any(d.id == "health" and state.backend in d.required for d in self._declarations)
+            state.not_run.append(NotRun(test="health", why=why, required=required))
+        else:
+            state.own["health"] = (Verdict.PASS, f"no new uncorrectable error ({after[state.devices[0].gpu].source})")
+
+
+def _quota(declaration: Declaration) -> Quota:
+    return Quota(min_launches=declaration.min_launches, min_bytes=declaration.min_bytes)

@@ -1,0 +1,194 @@
+"""Carries out tests on the children: rounds of votes, proofs, retests. Decides nothing; `weigh` says what to ask.
+
+The same path serves the level's tests and the self-test, which only hands in faults to plant.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from hashlib import blake2b
+
+from burnin.children import Answer, Children
+from burnin.evidence import Cast, Evidence, Shown
+from burnin.options import SEED_LIMIT
+from burnin.progress import Progress
+from burnin.spec import Case, Device, Inject, Proof, SpecError
+from burnin.tests import Declaration, Effort
+from burnin.weigh import Input, proofs_needed, retests_needed
+from burnin.wire import ListCases, Prove, Request, Vote, WireError, ballot, made, part
+from burnin.workloads.health import Sensors
+
+RETESTS = 10
+"""Ballots of a retest: the first half with the same seed, the others with new ones."""
+
+
+def round_seed(seed: int, *names: str | int) -> int:
+    """The seed of something in a run, from the run's seed and its name (BLAKE2b, below 2⁶³)."""
+    text = "\x1f".join([str(seed), *map(str, names)])
+    return int.from_bytes(blake2b(text.encode(), digest_size=8).digest(), "little") % SEED_LIMIT
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Task:
+    """One test to carry out."""
+
+    test: str
+    """The id under which its evidence counts."""
+    declaration: Declaration
+    cases: tuple[Case, ...]
+    effort: Effort
+    inject: Mapping[str, Inject]
+    """GPU → the fault planted on it."""
+    seed: int
+    """What the seeds of its rounds are derived from."""
+    retests: int = RETESTS
+
+
+class Session:
+    """Tests on a set of devices."""
+
+    def __init__(
+        self,
+        children: Children,
+        devices: tuple[Device, ...],
+        *,
+        monotonic: Callable[[], float],
+        progress: Progress,
+    ) -> None:
+        self._children = children
+        self.devices = devices
+        self._monotonic = monotonic
+        self._progress = progress
+        self.partial: Evidence | None = None
+        """What the task in progress has found so far; a run that is stopped reports it."""
+
+    def list_cases(self, declaration: Declaration, inject: Mapping[str, Inject]) -> tuple[tuple[Case, ...], list[str]]:
+        """The cases of a workload, and why the faults to plant cannot change any of them (one line a fault).
+
+        Raises:
+            SpecError: No child is left to be asked.
+        """
+        assert declaration.workload is not None  # noqa: S101 - only tests with a workload have cases
+        asked: list[Inject | None] = [*inject.values()] or [None]
+        heard: list[Answer] = []
+        living = self._children.living
+        if living:
+            requests = [ListCases(test=declaration.id, workload=declaration.workload, inject=one) for one in asked]
+            self._ask({living[0]: requests}, declaration, lambda _, answer: heard.append(answer))
+        if not heard:
+            raise SpecError(f"{declaration.id}: no process is left that could list its cases")
+        cases = tuple(made(Case, fields) for fields in heard[0]["cases"])
+        return cases, [str(answer["refused"]) for answer in heard if answer["refused"]]
+
+    def carry_out(self, task: Task) -> Evidence:
+        """Vote, prove, retest. Raises StoppedError; `partial` then has what was found."""
+        known = {(task.test, one.name): one for one in task.cases}
+        evidence = Evidence(devices=self.devices, cases=known, quotas={})
+        begun_s = self._monotonic()
+        iteration = 0
+        self._progress.test(task.test, task.effort)
+        while self._children.living:
+            seed = round_seed(task.seed, task.test, iteration)
+            inputs = [((task.test, one.name, seed), iteration) for one in task.cases]
+            evidence = self._vote(task, evidence, inputs, retest=False)
+            evidence = self._prove(task, evidence, retest=False)
+            iteration += 1
+            elapsed_s = self._monotonic() - begun_s
+            enough = iteration >= task.effort.rounds and elapsed_s >= task.effort.seconds
+            if enough or elapsed_s > task.declaration.max_seconds:
+                break
+        for _ in range(len(self.devices)):  # each retest covers at least one GPU more
+            wanted = retests_needed(evidence)
+            if not wanted or not self._children.living:
+                break
+            evidence = self._retest(task, evidence, wanted)
+        self.partial = None
+        return evidence
+
+    def _retest(self, task: Task, evidence: Evidence, wanted: tuple[Input, ...]) -> Evidence:
+        self._progress.note(f"{task.test}: {len(wanted)} cases differ; asking {task.retests} times more")
+        inputs = []
+        for test, name, seed in wanted:
+            for again in range(task.retests):
+                same = again < task.retests / 2
+                inputs.append(((test, name, seed if same else round_seed(seed, name, "retest", again)), again))
+        evidence = self._vote(task, evidence, inputs, retest=True)
+        return self._prove(task, evidence, retest=True)
+
+    def _vote(self, task: Task, evidence: Evidence, inputs: list[tuple[Input, int]], *, retest: bool) -> Evidence:
+        casts: list[Cast] = []
+
+        def heard(gpu: str, answer: Answer) -> None:
+            counted, sensors = ballot(part(answer, "ballot")), made(Sensors, part(answer, "sensors"))
+            if (task.test, counted.case) not in evidence.cases:
+                raise WireError(f"a ballot for the unknown case {counted.case!r}")
+            cast = Cast(gpu=gpu, test=task.test, ballot=counted, retest=retest, sensors=sensors)
+            casts.append(cast)
+            self._progress.cast(cast)
+            self.partial = evidence.plus(casts=tuple(casts))
+
+        asks: dict[str, list[Request]] = {
+            gpu: [
+                Vote(
+                    test=task.declaration.id,
+                    workload=task.declaration.workload or "",
+                    case=name,
+                    iteration=iteration,
+                    seed=seed,
+                    launches=task.effort.launches,
+                    inject=task.inject.get(gpu),
+                )
+                for (_, name, seed), iteration in inputs
+            ]
+            for gpu in self._children.living
+        }
+        self._ask(asks, task.declaration, heard)
+        order = {(name, seed, iteration): at for at, ((_, name, seed), iteration) in enumerate(inputs)}
+        ranks = {device.gpu: rank for rank, device in enumerate(self.devices)}
+        casts.sort(key=lambda c: (order[c.ballot.case, c.ballot.seed, c.ballot.iteration], ranks[c.gpu]))
+        return evidence.plus(casts=tuple(casts))  # in an order that does not depend on who was faster
+
+    def _prove(self, task: Task, evidence: Evidence, *, retest: bool) -> Evidence:
+        """Ask for proofs until nothing more is needed: at most once for each input and GPU."""
+        for _ in self.devices:
+            shown: list[Shown] = []
+
+            def heard(gpu: str, answer: Answer, shown: list[Shown] = shown) -> None:
+                proof = made(Proof, part(answer, "proof"))
+                shown.append(Shown(gpu=gpu, test=task.test, proof=proof, retest=retest))
+
+            asks: dict[str, list[Request]] = {}
+            for (_, name, seed), gpu in proofs_needed(evidence, self._children.living, retest=retest):
+                request = Prove(
+                    test=task.declaration.id,
+                    workload=task.declaration.workload or "",
+                    case=name,
+                    seed=seed,
+                    inject=task.inject.get(gpu),
+                )
+                asks.setdefault(gpu, []).append(request)
+            if not asks:
+                break
+            self._ask(asks, task.declaration, heard)
+            shown.sort(key=lambda one: (one.proof.seed, one.proof.case, one.gpu))
+            evidence = evidence.plus(proofs=tuple(shown))
+            if not shown:
+                break
+        self.partial = evidence
+        return evidence
+
+    def _ask(
+        self, asks: Mapping[str, list[Request]], declaration: Declaration, heard: Callable[[str, Answer], None]
+    ) -> None:
+        self._children.ask(
+            asks,
+            test=declaration.id,
+            quiet_s=declaration.quiet_seconds,
+            limit_s=declaration.max_seconds,
+            heard=heard,
+        )
+
+
+def merge(first: Evidence, second: Evidence) -> Evidence:
+    """The evidence of two tasks on the same devices."""
+    both = first.plus(casts=second.casts, proofs=second.proofs)
+    return replace(both, cases={**first.cases, **second.cases})

@@ -1,0 +1,309 @@
+"""Health counters and sensors of one GPU, from whatever the host has to read them with. Torch-free.
+
+NVIDIA: the NVML bindings (`pynvml`) if they are installed, else `nvidia-smi`. AMD: `amdsmi` if ROCm put it there
+(written from its interface, not run on hardware yet). Simulated GPUs: zeros. A CPU: the kernel's EDAC counters.
+Vendor calls may hang, so all of this runs in a child process under the watchdog. None: not supported or not read.
+"""
+
+import os
+import subprocess
+import time
+from dataclasses import dataclass
+from importlib import import_module
+from pathlib import Path
+from typing import Any, Protocol
+
+SMI_TIMEOUT_S = 10.0
+"""Time limit of one `nvidia-smi` call; with a lost GPU it can hang for ever."""
+SMI_SENSORS_EVERY_S = 5.0
+"""`nvidia-smi` costs about 0.1 s, so its sensors are read no more often than this."""
+EDAC = Path("/sys/devices/system/edac/mc")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Counters:
+    """What is compared before and after a run."""
+
+    source: str
+    """Where the numbers come from; empty when there is nothing to read them with."""
+    uncorrectable_total: int | None = None
+    correctable_total: int | None = None
+    remap_failed: bool | None = None
+    """The GPU ran out of spare rows for this bank."""
+    pcie_width: int | None = None
+    pcie_width_max: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sensors:
+    """What a GPU feels while it computes."""
+
+    watts: float | None = None
+    celsius: float | None = None
+    hertz: float | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Facts:
+    """What belongs into a vote key and is not known to torch."""
+
+    driver: str | None = None
+    firmware: str | None = None
+    partition: str | None = None
+    index: int | None = None
+    """Position on this host, whatever `CUDA_VISIBLE_DEVICES` shows of it."""
+
+
+class Reader(Protocol):
+    """Reads one GPU."""
+
+    def counters(self) -> Counters:
+        """Read the counters."""
+
+    def sensors(self) -> Sensors:
+        """Read the sensors."""
+
+    def facts(self) -> Facts:
+        """Read what never changes while the driver is loaded."""
+
+    def processes(self) -> tuple[int, ...]:
+        """Process ids of others that compute on this GPU; empty when nobody does or it cannot be told."""
+
+
+def compare(before: Counters | None, after: Counters | None) -> tuple[list[str], list[str]]:
+    """Judge two readings of one GPU.
+
+    Returns:
+        (why the GPU is bad, what a person should look at): a new uncorrectable error or an exhausted row remapper is
+        bad whatever the results were; a narrow PCIe link is only worth a look, because it may be the slot.
+    """
+    if after is None:
+        return [], []
+    bad, look = [], []
+    had = before.uncorrectable_total if before is not None else None
+    if after.uncorrectable_total is not None and had is not None and after.uncorrectable_total > had:
+        bad.append(f"{after.uncorrectable_total - had} new uncorrectable memory errors during the run ({after.source})")
+    if after.remap_failed:
+        bad.append(f"row remapping failed: no spare rows are left ({after.source})")
+    if after.pcie_width is not None and after.pcie_width_max is not None and after.pcie_width < after.pcie_width_max:
+        look.append(f"PCIe link runs at x{after.pcie_width} of x{after.pcie_width_max}: reseat the GPU or its riser")
+    return bad, look
+
+
+def open_reader(backend: str, gpu: str) -> Reader:
+    """Choose how to read one GPU (`gpu`: its UUID)."""
+    if backend == "sim":
+        return _Still(Counters(source="simulated", uncorrectable_total=0, correctable_total=0, remap_failed=False))
+    if backend == "cpu":
+        return _Edac()
+    for open_one in (_open_nvml, _open_amd):
+        reader = open_one(gpu)
+        if reader is not None:
+            return reader
+    smi = _Smi(gpu)
+    return smi if smi.counters().source else _Still(Counters(source=""))
+
+
+class _Still:
+    """Counters that never move, and no sensors."""
+
+    def __init__(self, counters: Counters) -> None:
+        self._counters = counters
+
+    def counters(self) -> Counters:
+        return self._counters
+
+    def sensors(self) -> Sensors:
+        return Sensors()
+
+    def facts(self) -> Facts:
+        return Facts()
+
+    def processes(self) -> tuple[int, ...]:
+        return ()
+
+
+class _Edac(_Still):
+    """The memory controllers of a CPU, if the kernel counts their errors."""
+
+    def __init__(self, root: Path = EDAC) -> None:
+        super().__init__(Counters(source=""))
+        self._root = root
+
+    def counters(self) -> Counters:
+        controllers = sorted(self._root.glob("mc[0-9]*"))
+        if not controllers:
+            return Counters(source="")
+        totals = {
+            name: sum(int((controller / name).read_text()) for controller in controllers)
+            for name in ("ue_count", "ce_count")
+        }
+        return Counters(source="EDAC", uncorrectable_total=totals["ue_count"], correctable_total=totals["ce_count"])
+
+
+def _open_nvml(gpu: str) -> Reader | None:
+    try:
+        nvml = import_module("pynvml")
+    except ImportError:
+        return None
+    try:
+        nvml.nvmlInit()
+        return _Nvml(nvml, nvml.nvmlDeviceGetHandleByUUID(gpu))
+    except nvml.NVMLError:
+        return None  # no NVIDIA driver here, or the GPU is another vendor's
+
+
+class _Nvml:
+    """One GPU through NVML."""
+
+    def __init__(self, nvml: Any, handle: Any) -> None:
+        self._nvml = nvml
+        self._handle = handle
+
+    def _read(self, name: str, *args: int) -> Any:
+        """One call; None where the GPU does not support it."""
+        try:
+            return getattr(self._nvml, name)(self._handle, *args)
+        except (self._nvml.NVMLError_NotSupported, self._nvml.NVMLError_FunctionNotFound):
+            return None
+
+    def counters(self) -> Counters:
+        remapped = self._read("nvmlDeviceGetRemappedRows")
+        volatile = self._nvml.NVML_VOLATILE_ECC
+        corrected, uncorrected = self._nvml.NVML_MEMORY_ERROR_TYPE_CORRECTED, 1
+        return Counters(
+            source="NVML",
+            uncorrectable_total=self._read("nvmlDeviceGetTotalEccErrors", uncorrected, volatile),
+            correctable_total=self._read("nvmlDeviceGetTotalEccErrors", corrected, volatile),
+            remap_failed=bool(remapped[3]) if remapped is not None else None,
+            pcie_width=self._read("nvmlDeviceGetCurrPcieLinkWidth"),
+            pcie_width_max=self._read("nvmlDeviceGetMaxPcieLinkWidth"),
+        )
+
+    def sensors(self) -> Sensors:
+        milliwatts = self._read("nvmlDeviceGetPowerUsage")
+        megahertz = self._read("nvmlDeviceGetClockInfo", self._nvml.NVML_CLOCK_SM)
+        celsius = self._read("nvmlDeviceGetTemperature", self._nvml.NVML_TEMPERATURE_GPU)
+        return Sensors(
+            watts=milliwatts / 1e3 if milliwatts is not None else None,
+            celsius=float(celsius) if celsius is not None else None,
+            hertz=megahertz * 1e6 if megahertz is not None else None,
+        )
+
+    def facts(self) -> Facts:
+        mig = self._read("nvmlDeviceGetMigMode")
+        return Facts(
+            driver=str(self._nvml.nvmlSystemGetDriverVersion()),
+            firmware=self._read("nvmlDeviceGetVbiosVersion"),
+            partition=f"mig={mig[0]}" if mig is not None else None,
+            index=self._read("nvmlDeviceGetIndex"),
+        )
+
+    def processes(self) -> tuple[int, ...]:
+        running = self._read("nvmlDeviceGetComputeRunningProcesses") or ()
+        return tuple(sorted({int(process.pid) for process in running} - {os.getpid()}))
+
+
+class _Smi:
+    """One GPU through `nvidia-smi`, for hosts with a driver and without the bindings."""
+
+    def __init__(self, gpu: str) -> None:
+        self._gpu = gpu
+        self._sensors = Sensors()
+        self._sensors_s: float | None = None
+
+    def _query(self, fields: str, *, what: str = "gpu") -> list[list[str]]:
+        """Rows of fields; none when the command is missing, fails or takes too long."""
+        command = ["nvidia-smi", f"--query-{what}={fields}", "--format=csv,noheader,nounits", f"--id={self._gpu}"]
+        try:
+            done = subprocess.run(command, capture_output=True, text=True, timeout=SMI_TIMEOUT_S, check=True)
+        except (OSError, subprocess.SubprocessError):
+            return []
+        return [[cell.strip() for cell in line.split(",")] for line in done.stdout.splitlines() if line.strip()]
+
+    def counters(self) -> Counters:
+        rows = self._query(
+            "ecc.errors.uncorrected.volatile.total,ecc.errors.corrected.volatile.total,remapped_rows.failure,"
+            "pcie.link.width.current,pcie.link.width.max"
+        )
+        if not rows:
+            return Counters(source="")
+        uncorrectable, correctable, failed, width, width_max = rows[0]
+        return Counters(
+            source="nvidia-smi",
+            uncorrectable_total=_whole(uncorrectable),
+            correctable_total=_whole(correctable),
+            remap_failed={"yes": True, "1": True, "no": False, "0": False}.get(failed.lower()),
+            pcie_width=_whole(width),
+            pcie_width_max=_whole(width_max),
+        )
+
+    def sensors(self) -> Sensors:
+        now_s = time.perf_counter()
+        if self._sensors_s is None or now_s - self._sensors_s > SMI_SENSORS_EVERY_S:
+            self._sensors_s = now_s
+            rows = self._query("power.draw,temperature.gpu,clocks.sm")
+            watts, celsius, megahertz = (_number(cell) for cell in rows[0]) if rows else (None, None, None)
+            hertz = megahertz * 1e6 if megahertz is not None else None
+            self._sensors = Sensors(watts=watts, celsius=celsius, hertz=hertz)
+        return self._sensors
+
+    def facts(self) -> Facts:
+        rows = self._query("driver_version,vbios_version,mig.mode.current,index")
+        if not rows:
+            return Facts()
+        driver, firmware, mig, index = rows[0]
+        return Facts(driver=driver, firmware=firmware, partition=f"mig={mig}", index=_whole(index))
+
+    def processes(self) -> tuple[int, ...]:
+        rows = self._query("pid", what="compute-apps")
+        pids = {pid for row in rows if (pid := _whole(row[0])) is not None}
+        return tuple(sorted(pids - {os.getpid()}))
+
+
+def _number(cell: str) -> float | None:
+    """A number of `nvidia-smi`, which writes `[N/A]` and the like where it has none."""
+    try:
+        return float(cell)
+    except ValueError:
+        return None
+
+
+def _whole(cell: str) -> int | None:
+    number = _number(cell)
+    return int(number) if number is not None else None
+
+
+def _open_amd(gpu: str) -> Reader | None:
+    try:
+        smi = import_module("amdsmi")
+    except (ImportError, OSError, KeyError):  # without ROCm's library its import itself fails, in several ways
+        return None
+    try:
+        smi.amdsmi_init()
+        for handle in smi.amdsmi_get_processor_handles():
+            if gpu.removeprefix("GPU-").lower() in str(smi.amdsmi_get_gpu_device_uuid(handle)).lower():
+                return _Amd(smi, handle)
+    except smi.AmdSmiException:
+        return None
+    return None
+
+
+class _Amd(_Still):
+    """One GPU through amdsmi: error counters only."""
+
+    def __init__(self, smi: Any, handle: Any) -> None:
+        super().__init__(Counters(source=""))
+        self._smi = smi
+        self._handle = handle
+
+    def counters(self) -> Counters:
+        try:
+            counts = self._smi.amdsmi_get_gpu_total_ecc_count(self._handle)
+        except self._smi.AmdSmiException:
+            return Counters(source="")
+        return Counters(
+            source="amdsmi",
+            uncorrectable_total=int(counts["uncorrectable_count"]),
+            correctable_total=int(counts["correctable_count"]),
+        )

@@ -1,0 +1,144 @@
+"""What all workloads share: poisoned outputs, launches with one host synchronisation at the end, and their tally."""
+
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+import torch
+
+from burnin.checksum import length_term, text, tile_count, tile_sums_into
+from burnin.inject import STALE_BYTE, Injector
+from burnin.seed import MASK64
+from burnin.workloads import Context
+
+IN_FLIGHT = 16
+"""Launches that may be queued on the device: enough to hide the host, few enough that a hang is noticed in time."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Launched:
+    """What a series of launches on the same inputs gave."""
+
+    fingerprints: tuple[tuple[str, int], ...]
+    odd: int
+    """Number of the last launch whose fingerprint differs from the first's; 0 if none does."""
+    elapsed_s: float
+    fired: int
+
+
+def poison(output: torch.Tensor) -> None:
+    """Fill a contiguous output with a byte that no right result consists of (NaN in bf16, fp16, fp32 and fp8 e4m3)."""
+    output.view(-1).view(torch.uint8).fill_(STALE_BYTE)
+
+
+def tally(values: list[int]) -> tuple[tuple[tuple[str, int], ...], int]:
+    """Return (checksum, count) in order of first appearance, and the last launch that differs from the first (or 0)."""
+    counts = Counter(values)
+    odd = max((number for number, value in enumerate(values) if value != values[0]), default=0)
+    return tuple((text(value), count) for value, count in counts.items()), odd
+
+
+class Stopwatch:
+    """Adds up the time between `start` and `stop`: CUDA events on a GPU (read at the end), a process clock elsewhere."""
+
+    def __init__(self, device: torch.device) -> None:
+        self._cuda = device.type == "cuda"
+        self._events: list[tuple[torch.cuda.Event, torch.cuda.Event]] = []
+        self._sum_s = 0.0
+        self._began_s = 0.0
+
+    def start(self) -> None:
+        """Begin an interval."""
+        if self._cuda:
+            pair = (torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True))
+            pair[0].record()
+            self._events.append(pair)
+        else:
+            self._began_s = time.perf_counter()
+
+    def stop(self) -> None:
+        """End the interval; waits for a launch `IN_FLIGHT` intervals ago, so that the queue stays bounded."""
+        if not self._cuda:
+            self._sum_s += time.perf_counter() - self._began_s
+            return
+        self._events[-1][1].record()
+        if len(self._events) > IN_FLIGHT:
+            begin, end = self._events.pop(0)
+            end.synchronize()
+            self._sum_s += begin.elapsed_time(end) / 1e3
+
+    def elapsed_s(self) -> float:
+        """Return the sum of all intervals in seconds; waits for the last."""
+        for begin, end in self._events:
+            end.synchronize()
+            self._sum_s += begin.elapsed_time(end) / 1e3
+        self._events.clear()
+        return self._sum_s
+
+
+def launch_all(
+    ctx: Context,
+    launch: Callable[[], None],
+    strike: Callable[[], bool],
+    output: torch.Tensor,
+    *,
+    launches: int,
+    seed: int,
+) -> tuple[Launched, torch.Tensor]:
+    """Launch, let the fault strike, and sum up the output by tiles, `launches` times; the host waits once, at the end.
+
+    Args:
+        ctx: where this runs.
+        launch: computes the output once, in place.
+        strike: hands the output to the injector and says whether that changed it.
+        output: contiguous matrix, poisoned here before the first launch.
+        launches: at least 1.
+        seed: of the checksum.
+
+    Returns:
+        The tally, and the tile sums of the odd launch (int64, on the device): 8 bytes a tile and launch are kept.
+    """
+    sums = torch.zeros(launches, tile_count(output), dtype=torch.int64, device=output.device)
+    watch = Stopwatch(output.device)
+    poison(output)
+    fired = 0
+    for number in range(launches):
+        watch.start()
+        launch()
+        watch.stop()
+        fired += strike()
+        tile_sums_into(sums[number], output, seed)
+        ctx.alive()
+    totals = sums.sum(dim=1).tolist()
+    length = length_term(output.nbytes, seed)
+    fingerprints, odd = tally([(int(value) + length) & MASK64 for value in totals])
+    result = Launched(fingerprints=fingerprints, odd=odd, elapsed_s=watch.elapsed_s(), fired=fired)
+    return result, sums[odd]
+
+
+def injector_of(ctx: Context, last: Injector | None) -> Injector:
+    """Return the injector for this call: the last one, or a new one that counts on from it if the fault changed."""
+    if last is not None and last.inject == ctx.inject:
+        return last
+    return Injector(ctx.inject, launches=last.launches if last else 0)
+
+
+@contextmanager
+def strict_math(*, tf32: bool) -> Iterator[None]:
+    """Set what decides about the bits of a library product, and put the old settings back.
+
+    Args:
+        tf32: whether float32 products may use the tf32 matrix units. Reduced-precision reductions are off either way.
+    """
+    matmul = torch.backends.cuda.matmul
+    names = ("allow_tf32", "allow_bf16_reduced_precision_reduction", "allow_fp16_reduced_precision_reduction")
+    old = [getattr(matmul, name) for name in names]
+    try:
+        for name, value in zip(names, (tf32, False, False), strict=True):
+            setattr(matmul, name, value)
+        yield
+    finally:
+        for name, value in zip(names, old, strict=True):
+            setattr(matmul, name, value)

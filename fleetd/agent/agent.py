@@ -1,0 +1,173 @@
+"""The agent: its loops side by side, from READY to the end within two seconds of being told to stop."""
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import structlog
+
+from fleetd.agent.chores import Chores
+from fleetd.agent.sampler import Sampler
+from fleetd.model.host import Hello
+from fleetd.model.ids import BootId, HostName
+from fleetd.model.status import AgentStatus
+from fleetd.ports import Clock, Devices, Spool, Uplink
+
+_log = structlog.get_logger(__name__)
+
+CAPABILITIES = ("burnin", "telemetry")
+_STOP_S = 2.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SpoolGauges:
+    """How full the spool is, as plain numbers: they are read from the exporter's threads."""
+
+    pending: Callable[[], int]
+    dropped_total: Callable[[], int]
+
+
+class Agent:
+    """One host's agent. `run` is the whole life of it."""
+
+    def __init__(
+        self,
+        *,
+        host: HostName,
+        boot_id: BootId,
+        version: str,
+        sampler: Sampler,
+        chores: Chores,
+        uplink: Uplink,
+        devices: Devices,
+        spool: Spool,
+        spool_gauges: SpoolGauges,
+        clock: Clock,
+        notify: Callable[[str], None],
+        watchdog_s: float | None,
+    ) -> None:
+        """Wire the loops; start nothing.
+
+        Args:
+            host: the name under which the controller knows this host.
+            boot_id: the kernel's boot id.
+            version: of fleetd.
+            sampler: reads `devices`.
+            chores: carries out orders.
+            uplink: the line to the controller.
+            devices: closed at the end, so that a GPU reset finds no handle of ours.
+            spool: where findings wait for the controller.
+            spool_gauges: how full it is.
+            clock: for the watchdog.
+            notify: tells the service manager (`READY=1`, …).
+            watchdog_s: how often the service manager wants a sign of life; None: never.
+        """
+        self._host = host
+        self._boot_id = boot_id
+        self._version = version
+        self._sampler = sampler
+        self._chores = chores
+        self._uplink = uplink
+        self._devices = devices
+        self._spool = spool
+        self._spool_gauges = spool_gauges
+        self._clock = clock
+        self._notify = notify
+        self._watchdog_s = watchdog_s
+
+    async def run(self, stop: asyncio.Event) -> None:
+        """Run until `stop` is set; a loop that ends in any other way ends the agent, with its exception."""
+        # READY before the first call into a driver: a driver that hangs must not keep the agent from starting.
+        self._notify("READY=1")
+        loops = {
+            asyncio.create_task(self._sampler.run(), name="sampler"),
+            asyncio.create_task(self._chores.run(), name="chores"),
+            asyncio.create_task(self._keep_uplink(), name="uplink"),
+        }
+        if self._watchdog_s is not None:
+            loops.add(asyncio.create_task(self._keep_alive(self._watchdog_s / 2), name="watchdog"))
+        stopped = asyncio.create_task(stop.wait(), name="stop")
+        try:
+            await asyncio.wait({*loops, stopped}, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            self._notify("STOPPING=1")
+            stopped.cancel()
+            await self._end(loops)
+        for loop in loops:
+            if loop.done() and not loop.cancelled():
+                loop.result()  # raises what ended it
+                raise RuntimeError(f"the {loop.get_name()} loop returned, which it never should")
+
+    def status(self) -> AgentStatus:
+        """A snapshot of the agent for the exporter; may be called from another thread."""
+        sampler, chores = self._sampler, self._chores
+        return AgentStatus(
+            inventory=sampler.inventory,
+            samples=sampler.latest(),
+            samples_age_s=sampler.age_s,
+            silent_gpus=sampler.silent_gpus,
+            overruns_total=sampler.overruns_total,
+            uplink_connected=self._uplink.connected,
+            spool_pending=self._spool_gauges.pending(),
+            spool_dropped_total=self._spool_gauges.dropped_total(),
+            findings_total=sampler.findings_total + chores.findings_total,
+            errors_total={
+                "burner": chores.burner_errors_total,
+                "device": sampler.device_errors_total,
+                "order": chores.refused_total,
+                "report": chores.report_errors_total,
+                "store": sampler.store_errors_total + chores.store_errors_total,
+            },
+            burnin_runs_total=dict(chores.runs_total),
+        )
+
+    def hello(self) -> Hello:
+        """What the controller is told first on every connection."""
+        return Hello(
+            host=self._host,
+            boot_id=self._boot_id,
+            agent_version=self._version,
+            capabilities=CAPABILITIES,
+            inventory=self._sampler.inventory,
+        )
+
+    async def _keep_uplink(self) -> None:
+        """Connect once the GPUs are known (or their silence told), and anew when they change: hello names them."""
+        await self._sampler.discovered.wait()
+        while True:
+            self._sampler.inventory_changed.clear()
+            line = asyncio.create_task(
+                self._uplink.run(
+                    hello=self.hello, spool=self._spool, telemetry=self._sampler.latest, accept=self._chores.accept
+                )
+            )
+            changed = asyncio.create_task(self._sampler.inventory_changed.wait())
+            try:
+                await asyncio.wait({line, changed}, return_when=asyncio.FIRST_COMPLETED)
+            finally:
+                line.cancel()
+                changed.cancel()
+                await asyncio.wait({line, changed})
+            if not line.cancelled():
+                line.result()
+                raise RuntimeError("the uplink ended by itself, which it never should")
+
+    async def _keep_alive(self, interval_s: float) -> None:
+        """Tell the service manager that the event loop turns; whether a driver answers is not its business."""
+        while True:
+            self._notify("WATCHDOG=1")
+            await self._clock.sleep_s(interval_s)
+
+    async def _end(self, loops: set[asyncio.Task[None]]) -> None:
+        """Cancel the loops and let go of the devices, within two seconds."""
+        for loop in loops:
+            loop.cancel()
+        closing = asyncio.create_task(self._close(loops), name="close")
+        _, late = await asyncio.wait({closing}, timeout=_STOP_S)
+        if late:
+            _log.error("stop_takes_too_long", loops=sorted(loop.get_name() for loop in loops if not loop.done()))
+            closing.cancel()
+
+    async def _close(self, loops: set[asyncio.Task[None]]) -> None:
+        await asyncio.wait(loops)
+        await self._devices.close()

@@ -1,0 +1,181 @@
+"""Chores: what the controller orders from this host. Accepted on disk first, carried out one at a time, told once.
+
+The order of things is the guarantee: order on disk → burn-in → report on disk → finding in the spool → order closed.
+Killed between any two of them, the agent goes on from there when it is started again.
+"""
+
+import asyncio
+import hashlib
+from dataclasses import dataclass
+from pathlib import Path
+
+import structlog
+
+from fleetd.agent.report import REPORT_BYTES_MAX, ReportError, judged, not_judged
+from fleetd.model.finding import BurninEnded, Verdict
+from fleetd.model.ids import BootId, HostName
+from fleetd.model.order import RunBurnin
+from fleetd.ports import Burner, BurnerError, Clock, Orders, Spool, StoreError
+
+_log = structlog.get_logger(__name__)
+
+_ORDER_ID_CHARS_MAX = 200
+"""The finding's id is made of it, and must fit the wire."""
+_RETRY_FIRST_S = 1.0
+_RETRY_MAX_S = 60.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ChoresConfig:
+    """What is kept of the burn-ins."""
+
+    waiting_max: int = 4
+    """Orders that may wait; one more is refused, and the controller may order again."""
+    reports_kept: int = 20
+    """Reports that stay on disk for people to read; the oldest go first."""
+
+    def __post_init__(self) -> None:
+        """Refuse what cannot work. Raises ValueError."""
+        for name in ("waiting_max", "reports_kept"):
+            if getattr(self, name) < 1:
+                raise ValueError(f"{name}: {getattr(self, name)} is not above 0")
+
+
+class Chores:
+    """Accepts orders and carries them out until cancelled."""
+
+    def __init__(
+        self,
+        *,
+        host: HostName,
+        boot_id: BootId,
+        orders: Orders,
+        burner: Burner,
+        spool: Spool,
+        clock: Clock,
+        reports: Path,
+        config: ChoresConfig,
+    ) -> None:
+        """`reports` is the folder for the reports; the burner makes it."""
+        self._host = host
+        self._boot_id = boot_id
+        self._orders = orders
+        self._burner = burner
+        self._spool = spool
+        self._clock = clock
+        self._reports = reports
+        self._config = config
+        self._accepted = asyncio.Event()
+        self.runs_total = {verdict.value: 0 for verdict in Verdict}
+        self.findings_total = 0
+        self.burner_errors_total = 0
+        self.report_errors_total = 0
+        self.store_errors_total = 0
+        self.refused_total = 0
+
+    async def accept(self, order: RunBurnin) -> str:
+        """Take an order: "" once it is on disk, also when it was there before; else why it is refused."""
+        try:
+            why = self._refusal(order)
+            if not why and self._orders.accept(order):
+                _log.info("order_accepted", order=order.id, level=order.level, why=order.why)
+        except StoreError as error:
+            self.store_errors_total += 1
+            why = f"the order cannot be written to this host's disk: {error}"
+        if why:
+            self.refused_total += 1
+            _log.warning("order_refused", order=order.id, why=why)
+        self._accepted.set()
+        return why
+
+    async def run(self) -> None:
+        """Carry out what is on disk, then wait for more; until cancelled."""
+        wait_s = _RETRY_FIRST_S
+        while True:
+            self._accepted.clear()
+            try:
+                waiting = self._orders.open()
+                if waiting:
+                    await self._carry_out(waiting[0])
+                wait_s = _RETRY_FIRST_S
+            except StoreError as error:
+                # The burn-in's report is on disk, so nothing has to be run again when the store is back.
+                self.store_errors_total += 1
+                _log.error("chores_wait_for_the_disk", why=str(error), retry_s=wait_s)
+                await self._clock.sleep_s(wait_s)
+                wait_s = min(2.0 * wait_s, _RETRY_MAX_S)
+                continue
+            if not waiting:
+                await self._accepted.wait()
+
+    def _refusal(self, order: RunBurnin) -> str:
+        waiting = self._orders.open()
+        if any(known.id == order.id for known in waiting):
+            return ""  # sent again because our confirmation was lost
+        if why := self._invalid(order):
+            return why
+        if len(order.id) > _ORDER_ID_CHARS_MAX:
+            return f"the order's id has more than {_ORDER_ID_CHARS_MAX} characters"
+        if len(waiting) >= self._config.waiting_max:
+            return f"{len(waiting)} burn-ins are waiting on this host already"
+        return ""
+
+    def _invalid(self, order: RunBurnin) -> str:
+        """Why this order must not begin on this host now; "" if it may."""
+        if order.host != self._host:
+            return f"the order is for host {order.host}, this is {self._host}"
+        if order.boot_id != self._boot_id:
+            return f"the order is for boot {order.boot_id}, this is boot {self._boot_id}"
+        late_s = self._clock.wall_s() - order.not_after_s
+        return f"the order ran out {late_s:.0f} s ago" if late_s > 0 else ""
+
+    async def _carry_out(self, order: RunBurnin) -> None:
+        """One order from wherever it stands to its end. Raises StoreError."""
+        report = self._reports / f"{hashlib.sha256(order.id.encode()).hexdigest()[:32]}.json"
+        finding = await self._burn(order, report)
+        self._spool.append(finding)
+        self._orders.close_order(order.id)
+        self.findings_total += 1
+        self.runs_total[finding.verdict] += 1
+        _log.info("burnin_ended", order=order.id, level=order.level, verdict=finding.verdict, why=finding.why)
+        self._prune()
+
+    async def _burn(self, order: RunBurnin, report: Path) -> BurninEnded:
+        if not report.exists():
+            # Accepted when it was valid, but the agent or the host was restarted since.
+            if why := self._invalid(order):
+                return self._not_judged(order, f"the burn-in did not run to its end before a restart, and now {why}")
+            _log.info("burnin_begins", order=order.id, level=order.level, why=order.why)
+            try:
+                await self._burner.burn(order, report)
+            except BurnerError as error:
+                self.burner_errors_total += 1
+                return self._not_judged(order, str(error))
+        try:
+            return judged(order, _read(report), at_s=self._clock.wall_s())
+        except ReportError as error:
+            self.report_errors_total += 1
+            return self._not_judged(order, f"{error} ({report})")
+
+    def _not_judged(self, order: RunBurnin, why: str) -> BurninEnded:
+        return not_judged(order, why, at_s=self._clock.wall_s())
+
+    def _prune(self) -> None:
+        try:
+            reports = sorted(self._reports.glob("*.json"), key=lambda path: path.stat().st_mtime)
+            for old in reports[: -self._config.reports_kept]:
+                old.unlink(missing_ok=True)
+        except OSError as error:
+            _log.warning("old_reports_stay", why=str(error))
+
+
+def _read(report: Path) -> bytes:
+    """The report's bytes. Raises ReportError."""
+    try:
+        with report.open("rb") as file:
+            content = file.read(REPORT_BYTES_MAX + 1)
+    except OSError as error:
+        raise ReportError(f"the report is unreadable: {error.strerror}") from error
+    if len(content) > REPORT_BYTES_MAX:
+        raise ReportError(f"the report has more than {REPORT_BYTES_MAX} bytes")
+    return content

@@ -1,0 +1,69 @@
+"""The controller's metrics, derived from the ledger's image at every scrape: a gauge cannot drift from what is true."""
+
+from collections import Counter
+from collections.abc import Iterator
+
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+from prometheus_client.registry import Collector
+
+from fleetd import __version__
+from fleetd.controller.controller import Controller
+from fleetd.model.host import Lifecycle
+
+
+class ControllerCollector(Collector):
+    """What a fleet's dashboard needs of the controller. Label sets are bounded by the number of hosts and states."""
+
+    def __init__(self, controller: Controller) -> None:
+        self._controller = controller
+
+    def collect(self) -> Iterator[Metric]:
+        """Yield every family once."""
+        yield from self._fleet()
+        yield from self._work()
+
+    def _fleet(self) -> Iterator[Metric]:
+        judge, connected = self._controller.judge, self._controller.dispatcher.connected
+        hosts = list(judge.hosts.values())  # the scrape runs in a thread of its own: one copy, then no more looks
+        states = Counter(host.state for host in hosts)
+        by_state = GaugeMetricFamily("fleetd_hosts", "Hosts by lifecycle state.", labels=["state"])
+        for state in Lifecycle:
+            by_state.add_metric([state.value], states[state])
+        yield by_state
+        state_of = GaugeMetricFamily("fleetd_host_state", "1 for the state a host is in.", labels=["host", "state"])
+        holds = GaugeMetricFamily("fleetd_host_holds", "Holds on a host.", labels=["host"])
+        link = GaugeMetricFamily("fleetd_host_connected", "1 while the agent of a host is connected.", labels=["host"])
+        for host in hosts:
+            state_of.add_metric([host.name, host.state.value], 1)
+            holds.add_metric([host.name], len(host.holds))
+            link.add_metric([host.name], host.name in connected)
+        yield from (state_of, holds, link)
+        culprit = GaugeMetricFamily(
+            "fleetd_gpu_held",
+            "1 for a GPU that a hold on its host blames.",
+            labels=["host", "gpu", "fault_class"],
+        )
+        blamed = {(h.name, hold.gpu, hold.fault_class.value) for h in hosts for hold in h.holds if hold.gpu is not None}
+        for host_name, gpu, fault_class in sorted(blamed):
+            culprit.add_metric([host_name, gpu, fault_class], 1)
+        yield culprit
+
+    def _work(self) -> Iterator[Metric]:
+        judge, dispatcher, intake = self._controller.judge, self._controller.dispatcher, self._controller.intake
+        tripped = "1 while automatic quarantines are withheld until a human re-arms the budget."
+        yield GaugeMetricFamily("fleetd_budget_tripped", tripped, value=float(judge.budget_tripped))
+        yield GaugeMetricFamily("fleetd_orders_open", "Orders not yet confirmed.", value=dispatcher.open_orders)
+        for name, help_text, value in (
+            ("fleetd_decisions", "Events judged.", judge.decisions_total),
+            ("fleetd_orders_withheld", "Orders that a budget or a rule's stage kept back.", judge.withheld_total),
+            ("fleetd_orders_carried_out", "Orders that an actuator carried out.", dispatcher.carried_out_total),
+            ("fleetd_order_failures", "Attempts at an order that failed.", dispatcher.failures_total),
+            ("fleetd_findings_received", "Findings received for the first time.", intake.findings_total),
+            ("fleetd_findings_repeated", "Findings received again and counted once.", intake.duplicates_total),
+            ("fleetd_findings_lost", "Findings that a host's full spool dropped.", intake.lost_total),
+            ("fleetd_store_errors", "Batches of events that the ledger refused.", judge.store_errors_total),
+        ):
+            yield CounterMetricFamily(name, help_text, value=value)
+        build = GaugeMetricFamily("fleetd_build_info", "1; the version is a label.", labels=["version", "role"])
+        build.add_metric([__version__, "controller"], 1)
+        yield build

@@ -1,0 +1,158 @@
+"""What is wrong with a well-formed policy: rules that never act, quarantines without a way back, dead budgets."""
+
+from collections.abc import Collection, Iterator
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+
+from fleetd.core.evidence import HARMLESS
+from fleetd.core.policy import LEVELS, MANUAL, Action, Burnin, FindingKind, Policy, Rule, Stage, When, covers
+from fleetd.model.finding import FaultClass, Severity, Verdict
+
+APPLICATION_CODES = tuple(f"nvidia.xid.{number}" for number in (13, 31, 43, 45, 68, 69, 94))
+"""Faults that an application can cause on sound hardware; stands in until the fault catalogue says so itself."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Problem:
+    """One thing that is wrong, and where: a path such as `rules[2].when`."""
+
+    path: str
+    message: str
+
+
+def check(policy: Policy, *, levels: Collection[str], actuator_actions: Collection[Action]) -> tuple[Problem, ...]:
+    """Look for contradictions.
+
+    Unreachable rules are found when one single earlier rule matches everything that they match; several that do so
+    only together are not.
+
+    Args:
+        policy: a well-formed policy.
+        levels: the burn-in levels that the agents can run.
+        actuator_actions: what the actuators can carry out; `none` and `monitor` need nobody.
+
+    Returns:
+        The problems, in the order of the policy; empty when it is sound.
+    """
+    problems = [*_levels(policy, levels), *_budget(policy)]
+    for number, rule in enumerate(policy.rules):
+        problems += _reach(policy.rules, number)
+        problems += _then(policy, rule, number, actuator_actions)
+    return tuple(problems)
+
+
+def _levels(policy: Policy, levels: Collection[str]) -> Iterator[Problem]:
+    asked = [("qualify.level", policy.qualify.level)]
+    asked += [(f"proofs.{c}", level) for c, level in policy.proofs.items() if level != MANUAL]
+    asked += [(f"rules[{n}].then", r.then.burnin) for n, r in enumerate(policy.rules) if isinstance(r.then, Burnin)]
+    for path, level in asked:
+        if level not in levels:
+            known = ", ".join(sorted(levels, key=lambda v: LEVELS.index(v) if v in LEVELS else len(LEVELS)))
+            yield Problem(path=path, message=f"no agent can run the burn-in level `{level}`; there are: {known}")
+        elif not covers(level, policy.qualify.level):
+            yield Problem(
+                path=path,
+                message=f"a pass of `{level}` clears nothing: a host is healthy by `{policy.qualify.level}` or more",
+            )
+
+
+def _budget(policy: Policy) -> Iterator[Problem]:
+    budget, path = policy.budgets.quarantines, "budgets.quarantines"
+    if budget.max_in_window == 0:
+        yield Problem(path=f"{path}.max_in_window", message="a budget of 0 withholds every quarantine")
+    if budget.max_ratio == 0 and budget.at_least == 0:
+        yield Problem(path=path, message="max_ratio 0 with at_least 0 is a budget of 0: it withholds every quarantine")
+
+
+# ── rules that never act ────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def _reach(rules: tuple[Rule, ...], number: int) -> Iterator[Problem]:
+    rule = rules[number]
+    if any(earlier.name == rule.name for earlier in rules[:number]):
+        yield Problem(path=f"rules[{number}].name", message=f"a rule named `{rule.name}` stands above already")
+    never = _never(rule.when)
+    if never is not None:
+        yield Problem(path=f"rules[{number}].when", message=f"rule `{rule.name}` can never match: {never}")
+        return
+    for earlier in rules[:number]:
+        if _never(earlier.when) is None and _matches_all_of(earlier.when, rule.when):
+            yield Problem(
+                path=f"rules[{number}].when",
+                message=f"rule `{rule.name}` is never reached: `{earlier.name}` above it matches all that it matches",
+            )
+            return
+
+
+def _never(when: When) -> str | None:
+    """Why no finding can match."""
+    if when.verdict not in (None, Verdict.FAIL):
+        return f"a burn-in that ended as {when.verdict} is no accusation, only `fail` reaches the rules"
+    burnin = when.finding is FindingKind.BURNIN or when.verdict is not None
+    device = when.finding is FindingKind.DEVICE or when.code is not None or when.severity_at_least is not None
+    if burnin and device:
+        return "code and severity_at_least are of device faults, verdict is of burn-ins"
+    return None
+
+
+def _kind(when: When) -> FindingKind | None:
+    if when.finding is not None:
+        return when.finding
+    if when.verdict is not None:
+        return FindingKind.BURNIN
+    return FindingKind.DEVICE if when.code is not None or when.severity_at_least is not None else None
+
+
+def _matches_all_of(wide: When, narrow: When) -> bool:
+    """Whether everything that `narrow` matches is matched by `wide`. Both can match something."""
+    return (
+        _kind(wide) in (None, _kind(narrow))
+        and _classes(narrow) <= _classes(wide)
+        # `*` in the narrow pattern is an ordinary character here, which only a `*` of the wide one can match.
+        and (wide.code is None or (narrow.code is not None and fnmatchcase(narrow.code, wide.code)))
+        and (wide.severity_at_least or Severity.INFO) <= (narrow.severity_at_least or Severity.INFO)
+        and (
+            wide.strikes is None
+            or (
+                narrow.strikes is not None
+                and wide.strikes.at_least <= narrow.strikes.at_least
+                and wide.strikes.within_seconds >= narrow.strikes.within_seconds
+            )
+        )
+    )
+
+
+def _classes(when: When) -> frozenset[FaultClass]:
+    return frozenset(FaultClass if when.fault_class is None else when.fault_class)
+
+
+# ── what a rule does ────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def _then(policy: Policy, rule: Rule, number: int, actuator_actions: Collection[Action]) -> Iterator[Problem]:
+    if isinstance(rule.then, Burnin):
+        return
+    path = f"rules[{number}].then"
+    if rule.then not in HARMLESS and rule.then not in actuator_actions:
+        yield Problem(path=path, message=f"no actuator can `{rule.then}`: a human would only be told")
+    if rule.then is not Action.QUARANTINE:
+        return
+    classes = _classes(rule.when)
+    soft = sorted(c for c in classes if not c.is_hardware)
+    if soft:
+        yield Problem(
+            path=path,
+            message=f"rule `{rule.name}` quarantines for {', '.join(soft)}, which is no evidence against the hardware",
+        )
+    if rule.when.code in APPLICATION_CODES:
+        yield Problem(
+            path=path,
+            message=f"rule `{rule.name}` quarantines for {rule.when.code}, which an application can cause",
+        )
+    unproven = sorted(c for c in classes if c.is_hardware and c not in policy.proofs)
+    if unproven and rule.stage is Stage.ENFORCE:
+        yield Problem(
+            path=path,
+            message=f"rule `{rule.name}` quarantines without an exit: `proofs` has no level and no `{MANUAL}` for "
+            f"{', '.join(unproven)}",
+        )

@@ -1,0 +1,136 @@
+"""One helper process and the line-by-line conversation with it.
+
+`subprocess.Popen` and not asyncio's own: the latter kills a process that is still there when its transport is dropped,
+and a helper that is inside the driver must not be killed.
+"""
+
+import asyncio
+import json
+import subprocess
+import sys
+from collections.abc import Mapping
+from contextlib import suppress
+from typing import Any
+
+_REPLY_BYTES_MAX = 1 << 20
+_END_S = 1.0
+
+
+class ChildError(Exception):
+    """The helper cannot be started, is gone, or talks nonsense; one line."""
+
+
+class ChildHung(ChildError):  # noqa: N818 - it says what happened
+    """The helper did not answer in time."""
+
+
+class Refusal(Exception):  # noqa: N818 - it is an answer
+    """The helper is well, and says that the library or a GPU refused."""
+
+    def __init__(self, message: str, *, missing: bool) -> None:
+        super().__init__(message)
+        self.missing = missing
+
+
+class Child:
+    """A running helper."""
+
+    def __init__(self, process: "subprocess.Popen[bytes]", reader: asyncio.StreamReader) -> None:
+        self._process = process
+        self._reader = reader
+        self._transport: asyncio.ReadTransport | None = None
+        self._requests = 0
+
+    @classmethod
+    async def start(cls, vendor: str, environ: Mapping[str, str]) -> "Child":
+        """Start the helper of a vendor. Raises ChildError."""
+        # -P: a daemon that runs as root must not import what lies in the directory it happens to stand in.
+        # A session of its own: what a terminal or a service manager sends to the daemon's group is not for the helper.
+        command = [sys.executable, "-P", "-m", "fleetd.devices.vendor", vendor]
+        try:
+            process = subprocess.Popen(  # noqa: ASYNC220 - takes a millisecond, as asyncio's own does
+                command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, bufsize=0, env=environ, start_new_session=True
+            )
+        except OSError as error:
+            raise ChildError(f"the {vendor} helper does not start: {error.strerror}") from error
+        child = cls(process, asyncio.StreamReader(limit=_REPLY_BYTES_MAX))
+        child._transport, _ = await asyncio.get_running_loop().connect_read_pipe(
+            lambda: asyncio.StreamReaderProtocol(child._reader), process.stdout
+        )
+        return child
+
+    async def ask(self, request: dict[str, Any], deadline_s: float) -> Any:
+        """Send a request and return what it answers. Raises Refusal; ChildHung or ChildError: do not use it again."""
+        self._requests += 1
+        number = self._requests
+        line = json.dumps({**request, "id": number}) + "\n"
+        assert self._process.stdin is not None  # noqa: S101 - opened above
+        try:
+            # Never blocks: one request at a time, far smaller than a pipe's buffer.
+            self._process.stdin.write(line.encode())
+        except OSError as error:
+            raise ChildError(self._death()) from error
+        try:
+            async with asyncio.timeout(deadline_s):
+                reply = await self._reply(number)
+        except TimeoutError as error:
+            raise ChildHung(f"no answer to '{request['do']}' within {deadline_s:g} s") from error
+        if "error" in reply:
+            raise Refusal(str(reply["error"]), missing=bool(reply.get("missing")))
+        if "ok" not in reply:
+            raise ChildError("the helper sent a reply that is none")
+        return reply["ok"]
+
+    async def _reply(self, number: int) -> dict[str, Any]:
+        while True:
+            try:
+                line = await self._reader.readline()
+            except ValueError as error:
+                raise ChildError(f"the helper sent a line of more than {_REPLY_BYTES_MAX} bytes") from error
+            if not line:
+                raise ChildError(self._death())
+            try:
+                reply = json.loads(line)
+                answered = int(reply["id"])
+            except (ValueError, TypeError, KeyError) as error:
+                raise ChildError(f"the helper sent something that is no reply: {line[:60]!r}") from error
+            if answered == number:
+                return dict(reply)
+            # Else: the answer to a request whose caller was cancelled.
+
+    def _death(self) -> str:
+        with suppress(subprocess.TimeoutExpired):
+            self._process.wait(timeout=0.1)  # its output is closed: it is ending, or broken enough to be given up
+        code = self._process.returncode
+        how = "closed its output" if code is None else f"ended with exit code {code}"
+        return f"the helper {how}"
+
+    def abandon(self) -> None:
+        """Stop talking to it, and ask it to end as soon as it can; does not wait."""
+        self._hang_up()
+        if self._process.poll() is None:
+            self._process.terminate()
+
+    async def end(self) -> bool:
+        """Let it end by itself, with its library shut down; False when it has not after a second (then abandoned)."""
+        assert self._process.stdin is not None  # noqa: S101 - opened above
+        self._process.stdin.close()
+        try:
+            async with asyncio.timeout(_END_S):
+                while await self._reader.read(1 << 16):
+                    pass
+            self._process.wait(timeout=0.1)
+        except (TimeoutError, subprocess.TimeoutExpired):
+            self.abandon()
+            return False
+        self._hang_up()
+        return True
+
+    def ended(self) -> bool:
+        """Whether the process is gone (and reaped)."""
+        return self._process.poll() is not None
+
+    def _hang_up(self) -> None:
+        for pipe in (self._process.stdin, self._transport):
+            if pipe is not None:
+                pipe.close()

@@ -1,0 +1,38 @@
+"""What a vendor's reader offers inside the helper process, and how it says that something went wrong.
+
+The helper must stay small (its memory counts as the agent's): this module and the readers import next to nothing.
+"""
+
+from collections.abc import Mapping
+from typing import Protocol
+
+Reading = Mapping[str, float | None]
+"""Fields of `fleetd.model.telemetry.GpuSample` without `gpu` and `at_s`, in its units."""
+
+
+class VendorError(Exception):
+    """The library or a GPU refused; the message is one line for an operator."""
+
+    def __init__(self, message: str, *, missing: bool = False) -> None:
+        super().__init__(message)
+        self.missing = missing
+        """There is no library or driver at all: a matter of installation, not of a sick GPU."""
+
+
+class Reader(Protocol):
+    """One vendor's library. Any call may hang: only the helper's parent can know, and gives the helper up."""
+
+    def open(self) -> None:
+        """Import and initialise the library. Raises VendorError."""
+
+    def inventory(self) -> list[dict[str, str | int | None]]:
+        """Fields of `fleetd.model.host.Gpu` of each GPU that can be named. Raises VendorError."""
+
+    def sample(self, gpu: str, *, slow: bool) -> Reading:
+        """Read one GPU; with `slow` the expensive readings too, which are repeated until the next slow reading.
+
+        Raises VendorError when the GPU does not answer. A reading that the part does not have is None.
+        """
+
+    def close(self) -> None:
+        """Let go of the library; never raises."""

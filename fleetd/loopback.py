@@ -1,0 +1,214 @@
+"""A whole fleet of real processes on this machine: one controller and agents with simulated GPUs, over mutual TLS.
+
+The demo shows it and the end-to-end tests break it: both start, kill and ask the same processes that users run.
+"""
+
+import contextlib
+import os
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+from urllib.error import URLError
+from urllib.request import urlopen
+
+import yaml
+
+from fleetd.uplink.desk import DeskClient, DeskConfig
+from fleetd.uplink.pki import DevPki, make_dev_pki
+
+STOP_SECONDS = 5.0
+"""How long a process may take to end after SIGTERM before it is killed."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HostPlan:
+    """One simulated host."""
+
+    name: str
+    gpus: int = 8
+    fault: str | None = None
+    """A planted fault, as in `fleetd burnin run --inject`; None: healthy."""
+    seed: int = 1
+
+
+def free_port() -> int:
+    """Return a port of the loopback that nobody listens on at this moment."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+        return port
+
+
+class Loopback:
+    """Processes by name: `controller` and the hosts. Leaves no process behind; leaves its folder to be looked at."""
+
+    def __init__(self, folder: Path, plans: Sequence[HostPlan], *, now_s: float, policy: str = "default") -> None:
+        """Write certificates and configurations into `folder`; starts nothing.
+
+        Args:
+            folder: an existing folder; becomes the state of all processes.
+            plans: the hosts.
+            now_s: wall time, seconds since the epoch (for the certificates).
+            policy: a shipped policy or the path of one.
+        """
+        self.folder = folder
+        self.plans = {plan.name: plan for plan in plans}
+        self.port = free_port()
+        self.metrics_ports = {name: free_port() for name in ("controller", *self.plans)}
+        self._running: dict[str, subprocess.Popen[bytes]] = {}
+        wanted = DevPki(hosts=tuple(self.plans), operators=("demo",))
+        make_dev_pki(folder / "pki", wanted, now_s=now_s)
+        (folder / "logs").mkdir()
+        self._write_controller(policy)
+        for name in self.plans:
+            self.write_agent(name, port=self.port)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    # ── configuration ───────────────────────────────────────────────────────────────────────────────────────────────
+
+    def _write_controller(self, policy: str) -> None:
+        state = self.folder / "controller"
+        state.mkdir()
+        pki = self.folder / "pki"
+        self._write(
+            "controller",
+            {
+                "apiVersion": "fleetd/v1",
+                "kind": "Controller",
+                "state_dir": str(state),
+                "policy": policy,
+                "server": {
+                    "listen": f"127.0.0.1:{self.port}",
+                    "ca": str(pki / "ca.crt"),
+                    "cert": str(pki / "controller.crt"),
+                    "key": str(pki / "controller.key"),
+                },
+                "exporter": {"listen": f"127.0.0.1:{self.metrics_ports['controller']}"},
+            },
+        )
+
+    def write_agent(self, name: str, *, port: int) -> None:
+        """(Re)write the configuration of one agent; `port` is where it finds the controller on the loopback."""
+        plan, pki, state = self.plans[name], self.folder / "pki", self.folder / name
+        state.mkdir(exist_ok=True)
+        devices: dict[str, object] = {"backend": "sim", "gpus": plan.gpus}
+        if plan.fault is not None:
+            devices["fault"] = plan.fault
+        self._write(
+            name,
+            {
+                "apiVersion": "fleetd/v1",
+                "kind": "Agent",
+                "host": name,
+                "state_dir": str(state),
+                "devices": devices,
+                "burner": {"seed": plan.seed},
+                "uplink": {
+                    "address": f"127.0.0.1:{port}",
+                    "ca": str(pki / "ca.crt"),
+                    "cert": str(pki / "agents" / f"{name}.crt"),
+                    "key": str(pki / "agents" / f"{name}.key"),
+                },
+                "exporter": {"listen": f"127.0.0.1:{self.metrics_ports[name]}"},
+            },
+        )
+
+    def _write(self, name: str, body: dict[str, object]) -> None:
+        (self.folder / f"{name}.yaml").write_text(yaml.safe_dump(body, sort_keys=False))
+
+    # ── processes ───────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def start(self, name: str) -> None:
+        """Start the controller or the agent of a host; its log grows in `logs/NAME.log`."""
+        noun = "controller" if name == "controller" else "agent"
+        with (self.folder / "logs" / f"{name}.log").open("ab") as log:
+            self._running[name] = subprocess.Popen(
+                [sys.executable, "-m", "fleetd", noun, "--config", str(self.folder / f"{name}.yaml")],
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                start_new_session=True,
+            )
+
+    def start_all(self) -> None:
+        """Start the controller and every agent; they find each other in any order."""
+        for name in ("controller", *self.plans):
+            self.start(name)
+
+    def pid(self, name: str) -> int:
+        """Return the process id of a process that was started."""
+        return self._running[name].pid
+
+    def alive(self, name: str) -> bool:
+        """Whether a process that was started still runs."""
+        return self._running[name].poll() is None
+
+    def kill(self, name: str) -> None:
+        """Kill a process with SIGKILL: it has no chance to save or to say anything."""
+        process = self._running.pop(name)
+        process.send_signal(signal.SIGKILL)
+        process.wait()
+
+    def stop(self, name: str) -> int:
+        """End a process with SIGTERM; returns its exit code. Kills it when it does not end in time."""
+        process = self._running.pop(name)
+        process.terminate()
+        try:
+            return process.wait(STOP_SECONDS)
+        except subprocess.TimeoutExpired:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)
+            return process.wait()
+
+    def close(self) -> None:
+        """End everything that runs."""
+        for process in self._running.values():
+            process.terminate()
+        for name in list(self._running):
+            self.stop(name)
+
+    # ── questions ───────────────────────────────────────────────────────────────────────────────────────────────────
+
+    @property
+    def desk_config(self) -> DeskConfig:
+        """How the operator `demo` reaches the controller."""
+        operator = self.folder / "pki" / "operators" / "demo"
+        return DeskConfig(
+            address=f"127.0.0.1:{self.port}",
+            ca=str(self.folder / "pki" / "ca.crt"),
+            cert=f"{operator}.crt",
+            key=f"{operator}.key",
+            insecure=False,
+        )
+
+    def desk(self) -> DeskClient:
+        """Return an operator's client; use it as an asynchronous context manager."""
+        return DeskClient(self.desk_config)
+
+    def command(self, *words: str) -> list[str]:
+        """Return the words of a `fleetd host …` command that asks this controller."""
+        c = self.desk_config
+        where = ["--controller", c.address, "--ca", str(c.ca), "--cert", str(c.cert), "--key", str(c.key)]
+        return [sys.executable, "-m", "fleetd", *words, *where]
+
+    def metrics(self, name: str) -> str:
+        """Return what a process serves at /metrics; empty while it serves nothing."""
+        try:
+            with urlopen(f"http://127.0.0.1:{self.metrics_ports[name]}/metrics", timeout=2) as answer:
+                text: str = answer.read().decode()
+                return text
+        except (URLError, OSError):
+            return ""

@@ -1,0 +1,59 @@
+"""A client's channel to the controller, and its failures in one line each."""
+
+import grpc
+
+from fleetd.ports import Refused, UplinkError
+from fleetd.uplink.config import TlsFiles
+from fleetd.uplink.tls import channel_credentials
+from fleetd.uplink.wire import clean
+
+END_OF_STREAM: object = grpc.aio.EOF  # type: ignore[attr-defined]  # the stub forgets it
+"""What reading a stream gives when the other side has ended it."""
+
+_KEEPALIVE_MS = 30_000
+_KEEPALIVE_WAIT_MS = 10_000
+_DETAILS_CHARS = 200
+
+
+def open_channel(address: str, tls: TlsFiles | None, *, receive_max_bytes: int) -> grpc.aio.Channel:
+    """Make a channel, reading the certificates now; nothing is sent yet. Raises UplinkError on unusable files."""
+    options = [
+        ("grpc.max_receive_message_length", receive_max_bytes),
+        # A dead peer or a silent firewall is noticed within 40 s.
+        ("grpc.keepalive_time_ms", _KEEPALIVE_MS),
+        ("grpc.keepalive_timeout_ms", _KEEPALIVE_WAIT_MS),
+        ("grpc.http2.max_pings_without_data", 0),
+        # Each channel connects by itself: the waiting between attempts is ours, not gRPC's shared back-off.
+        ("grpc.use_local_subchannel_pool", 1),
+        # A proxy from the environment would carry plain text off this host.
+        ("grpc.enable_http_proxy", 0),
+    ]
+    if tls is None:
+        return grpc.aio.insecure_channel(address, options=options)
+    return grpc.aio.secure_channel(address, channel_credentials(tls, where=address), options=options)
+
+
+def failure(error: grpc.aio.AioRpcError, address: str) -> UplinkError | Refused:
+    """Say in one line what went wrong, and what to do.
+
+    Returns:
+        Refused when the controller answered no; UplinkError when it did not answer, or could not.
+    """
+    details = clean(error.details() or "")
+    match error.code():
+        case grpc.StatusCode.PERMISSION_DENIED | grpc.StatusCode.FAILED_PRECONDITION | grpc.StatusCode.UNAUTHENTICATED:
+            return Refused(details)
+        case grpc.StatusCode.UNAVAILABLE:
+            return UplinkError(_unavailable(details, address))
+        case grpc.StatusCode.DEADLINE_EXCEEDED:
+            return UplinkError(f"the controller at {address} does not answer: look at its log, or try again")
+        case code:
+            return UplinkError(f"the controller at {address} failed: {code.name}: {details}")
+
+
+def _unavailable(details: str, address: str) -> str:
+    # gRPC says that it failed to connect to all addresses, and then, what helps, with which error.
+    details = details.rpartition("last error: ")[2][:_DETAILS_CHARS]
+    if "handshake" in details.lower() or "certificate" in details.lower():
+        return f"no secure connection to the controller at {address}: check ca, cert and key on both sides ({details})"
+    return f"cannot reach the controller at {address}: check that it runs and that the address is right ({details})"

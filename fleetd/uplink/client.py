@@ -1,0 +1,133 @@
+"""The `Uplink` port over gRPC: one stream to the controller, reconnected for ever with bounded back-off.
+
+Always true: findings are sent in the order of the spool, a bounded number of them unacknowledged, and forgotten only
+after the controller has acknowledged them; an order is confirmed only after the agent has it on disk.
+"""
+
+import asyncio
+import random
+from collections.abc import Awaitable, Callable
+
+import grpc
+import structlog
+
+from fleetd.model.host import Hello
+from fleetd.model.order import RunBurnin
+from fleetd.model.telemetry import GpuSample
+from fleetd.pb.v1.agent_pb2_grpc import AgentLinkStub
+from fleetd.ports import Clock, PortError, Refused, Spool, UplinkError
+from fleetd.uplink.channel import failure, open_channel
+from fleetd.uplink.config import UplinkConfig
+from fleetd.uplink.stream import Agent, AgentStream, DrainedError
+from fleetd.uplink.wire import MAX_MESSAGE_BYTES, clean
+
+_log = structlog.get_logger(__name__)
+
+_DRAIN_MAX_S = 300.0
+"""Longest wait that a controller may ask for."""
+
+
+class GrpcUplink:
+    """The agent's line to the controller."""
+
+    def __init__(self, config: UplinkConfig, *, clock: Clock, rng: random.Random) -> None:
+        """Make the line; nothing is opened before `run`.
+
+        Args:
+            config: where the controller is and how patient to be.
+            clock: waits between attempts and between telemetry.
+            rng: jitter, so that a fleet does not come back all at once.
+        """
+        self._config = config
+        self._clock = clock
+        self._rng = rng
+        self._connected = False
+        self.connects_total = 0
+        """Connections that the controller welcomed."""
+        self.failures_total = 0
+        """Attempts and connections that ended in an error."""
+        self.unsendable_total = 0
+        """Findings and readings of ours that the protocol cannot carry: a bug, logged each time."""
+        self.last_error = ""
+        """Why the last connection ended; empty before the first end."""
+
+    @property
+    def connected(self) -> bool:
+        """Whether the controller has answered the hello of the current connection."""
+        return self._connected
+
+    async def run(
+        self,
+        *,
+        hello: Callable[[], Hello],
+        spool: Spool,
+        telemetry: Callable[[], tuple[GpuSample, ...]],
+        accept: Callable[[RunBurnin], Awaitable[str]],
+    ) -> None:
+        """Serve until cancelled; see the port."""
+        agent = Agent(
+            hello=hello,
+            spool=spool,
+            telemetry=telemetry,
+            accept=accept,
+            on_welcome=self._welcomed,
+            on_unsendable=self._unsendable,
+        )
+        failures = 0
+        while True:
+            connects, began_s = self.connects_total, self._clock.elapsed_s()
+            try:
+                await self._connect(agent)
+            except Refused as refused:
+                wait_s = self._jitter(self._config.refused_seconds)
+                self._failed(str(refused))
+                _log.error("uplink_refused", controller=self._config.address, why=str(refused), retry_seconds=wait_s)
+            except DrainedError as drained:
+                failures = 0
+                wait_s = self._jitter(min(max(drained.retry_after_s, 0.0), _DRAIN_MAX_S))
+                self.last_error = str(drained)
+                _log.info("uplink_drained", controller=self._config.address, why=str(drained), retry_seconds=wait_s)
+            except PortError as error:
+                # Only a connection that held counts as a recovery: one that breaks at once is as bad as none.
+                lasted_s = self._clock.elapsed_s() - began_s
+                held = self.connects_total > connects and lasted_s >= self._config.retry_max_seconds
+                failures = 1 if held else failures + 1
+                wait_s = self._backoff_s(failures)
+                self._failed(str(error))
+                _log.warning("uplink_lost", controller=self._config.address, why=str(error), retry_seconds=wait_s)
+            finally:
+                self._connected = False
+            await self._clock.sleep_s(wait_s)
+
+    async def _connect(self, agent: Agent) -> None:
+        """Serve one connection. Ends by raising PortError or Refused, or by being cancelled."""
+        config = self._config
+        channel = open_channel(config.address, config.tls, receive_max_bytes=MAX_MESSAGE_BYTES)
+        try:
+            await AgentStream(AgentLinkStub(channel).Connect(None), agent, config=config, clock=self._clock).run()
+        except grpc.aio.AioRpcError as error:
+            raise failure(error, config.address) from error
+        except (grpc.aio.BaseError, asyncio.InvalidStateError) as error:
+            raise UplinkError(f"the stream to {config.address} broke: {clean(str(error))}") from error
+        finally:
+            await channel.close(None)
+
+    def _welcomed(self) -> None:
+        self.connects_total += 1
+        self._connected = True
+        _log.info("uplink_connected", controller=self._config.address)
+
+    def _unsendable(self, what: str) -> None:
+        self.unsendable_total += 1
+        _log.error("unsendable", what=what)
+
+    def _failed(self, why: str) -> None:
+        self.failures_total += 1
+        self.last_error = why
+
+    def _jitter(self, seconds: float) -> float:
+        return seconds * self._rng.uniform(0.5, 1.0)
+
+    def _backoff_s(self, failures: int) -> float:
+        doublings = min(failures - 1, 30)  # beyond this only the maximum counts
+        return self._jitter(min(self._config.retry_max_seconds, self._config.retry_first_seconds * 2**doublings))

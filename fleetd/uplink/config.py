@@ -1,0 +1,187 @@
+"""Configuration of the uplink's three ends; a module of its own, so that reading a configuration does not load gRPC.
+
+Without TLS only the loopback may be used: what travels here takes hosts away from their users.
+"""
+
+import re
+from dataclasses import dataclass
+from ipaddress import ip_address
+
+from fleetd.ports import UplinkError
+
+DEFAULT_ADDRESS = "127.0.0.1:7443"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TlsFiles:
+    """Where the three PEM files of one side are; they are read again for every new connection (rotation)."""
+
+    ca: str
+    """Certificates that the other side's certificate must descend from."""
+    cert: str
+    key: str
+
+
+def tls_files(
+    address: str, *, ca: str | None, cert: str | None, key: str | None, insecure: bool, where: str
+) -> TlsFiles | None:
+    """Decide how an address may be used.
+
+    Args:
+        address: `HOST:PORT`, `[IPV6]:PORT`.
+        ca: path of the CA certificates.
+        cert: path of our certificate.
+        key: path of our private key.
+        insecure: do without TLS; only on the loopback.
+        where: what is configured, for messages (`uplink`, `listen`).
+
+    Returns:
+        The files for mutual TLS; None for plain text on the loopback.
+
+    Raises:
+        UplinkError: no such address, files missing, or plain text beyond this host.
+    """
+    host, _port = split_address(address, where=where)
+    given = [word for word, value in (("ca", ca), ("cert", cert), ("key", key)) if value]
+    if insecure:
+        if given:
+            raise UplinkError(f"{where}: `insecure` and {', '.join(given)} exclude each other, remove one of them")
+        if not is_loopback(host):
+            raise UplinkError(
+                f"{where}: {address} is not on this host, and `insecure` is for the loopback only; use ca, cert and key"
+            )
+        return None
+    if not (ca and cert and key):
+        missing = [word for word in ("ca", "cert", "key") if word not in given]
+        raise UplinkError(
+            f"{where}: {', '.join(missing)} missing; `fleetd pki dev DIR` makes development certificates, "
+            "or set `insecure` for an address on the loopback"
+        )
+    return TlsFiles(ca=ca, cert=cert, key=key)
+
+
+def split_address(address: str, *, where: str) -> tuple[str, int]:
+    """Return host and port of `HOST:PORT` or `[IPV6]:PORT`; raises UplinkError on anything else."""
+    host, colon, port = address.rpartition(":")
+    if host.startswith("[") and host.endswith("]"):
+        host = host[1:-1]
+    elif ":" in host:
+        host = ""
+    # A closed character set: gRPC would read `unix:…`, `dns:…` or a list of addresses in it.
+    good_host = re.fullmatch(r"[A-Za-z0-9._-]+|[0-9A-Fa-f:.]+", host) is not None
+    if not colon or not good_host or not re.fullmatch(r"[0-9]{1,5}", port) or int(port) > 65535:  # noqa: PLR2004
+        raise UplinkError(f"{where}: {address!r} is no address, write HOST:PORT (or [IPV6]:PORT)")
+    return host, int(port)
+
+
+def is_loopback(host: str) -> bool:
+    """Whether a host name or address is this machine's loopback."""
+    if host == "localhost":
+        return True
+    try:
+        return ip_address(host).is_loopback
+    except ValueError:
+        return False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UplinkConfig:
+    """The agent's line to its controller."""
+
+    address: str = DEFAULT_ADDRESS
+    """`HOST:PORT` of the controller; the name must be one of those in its certificate."""
+    ca: str | None = None
+    cert: str | None = None
+    key: str | None = None
+    insecure: bool = False
+    """Plain text; loopback addresses only."""
+    telemetry_interval_seconds: float = 10.0
+    answer_seconds: float = 10.0
+    """How long the controller may take to answer the hello, and to acknowledge a finding: then it is tried anew."""
+    retry_first_seconds: float = 0.5
+    retry_max_seconds: float = 30.0
+    """The wait between attempts doubles from the first to the maximum, and is drawn from its upper half."""
+    refused_seconds: float = 60.0
+    """The wait after the controller has said no: somebody has to change something first."""
+
+    def __post_init__(self) -> None:
+        """Refuse what cannot work. Raises ValueError."""
+        _check_link(self, self.address, "address")
+        _check_positive(
+            self,
+            "telemetry_interval_seconds",
+            "answer_seconds",
+            "retry_first_seconds",
+            "retry_max_seconds",
+            "refused_seconds",
+        )
+
+    @property
+    def tls(self) -> TlsFiles | None:
+        """The files for mutual TLS; None: plain text. Raises UplinkError."""
+        return tls_files(
+            self.address, ca=self.ca, cert=self.cert, key=self.key, insecure=self.insecure, where="address"
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ServerConfig:
+    """Where the controller listens for agents and operators."""
+
+    listen: str = DEFAULT_ADDRESS
+    """`HOST:PORT`; port 0 takes a free one."""
+    ca: str | None = None
+    cert: str | None = None
+    key: str | None = None
+    insecure: bool = False
+    """Plain text; loopback addresses only. Whoever can open a socket on this host is then believed."""
+    hello_seconds: float = 10.0
+    """How long a new connection may take to say hello."""
+    agents_max: int = 10_000
+    """Streams served at once; more are turned away and try again."""
+    drain_retry_after_seconds: float = 2.0
+    """What agents are told to wait when the controller stops in order."""
+
+    def __post_init__(self) -> None:
+        """Refuse what cannot work. Raises ValueError."""
+        _check_link(self, self.listen, "listen")
+        _check_positive(self, "hello_seconds", "agents_max", "drain_retry_after_seconds")
+
+    @property
+    def tls(self) -> TlsFiles | None:
+        """The files for mutual TLS; None: plain text. Raises UplinkError."""
+        return tls_files(self.listen, ca=self.ca, cert=self.cert, key=self.key, insecure=self.insecure, where="listen")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeskConfig:
+    """How an operator's command reaches the controller. Checked when it is used: it comes from a command line."""
+
+    address: str = DEFAULT_ADDRESS
+    ca: str | None = None
+    cert: str | None = None
+    key: str | None = None
+    insecure: bool = False
+    """Plain text; loopback addresses only."""
+    answer_seconds: float = 10.0
+    """How long the controller may take to answer."""
+
+    @property
+    def tls(self) -> TlsFiles | None:
+        """The files for mutual TLS; None: plain text. Raises UplinkError."""
+        return tls_files(
+            self.address, ca=self.ca, cert=self.cert, key=self.key, insecure=self.insecure, where="controller"
+        )
+
+
+def _check_link(config: UplinkConfig | ServerConfig, address: str, where: str) -> None:
+    try:
+        tls_files(address, ca=config.ca, cert=config.cert, key=config.key, insecure=config.insecure, where=where)
+    except UplinkError as error:
+        raise ValueError(str(error)) from error
+
+
+def _check_positive(config: UplinkConfig | ServerConfig, *names: str) -> None:
+    for name in names:
+        if not 0 < getattr(config, name) < float("inf"):
+            raise ValueError(f"{name}: {getattr(config, name)} is not above 0")

@@ -1,0 +1,116 @@
+"""The operator's side of `Desk`: what the command line asks the controller, method for method as `DeskDoor` has it."""
+
+from collections.abc import Awaitable, Callable
+from types import TracebackType
+from typing import TYPE_CHECKING, Self, TypeVar
+
+import grpc
+
+from fleetd.model.finding import Finding
+from fleetd.model.host import Host
+from fleetd.model.ids import HostName
+from fleetd.model.telemetry import GpuSample
+from fleetd.pb.v1 import desk_pb2
+from fleetd.pb.v1.desk_pb2_grpc import DeskStub
+from fleetd.uplink.channel import failure, open_channel
+from fleetd.uplink.codec import finding_from_pb, sample_from_pb
+from fleetd.uplink.config import DeskConfig
+from fleetd.uplink.desk_codec import host_from_pb
+from fleetd.uplink.wire import MAX_GPUS, CodecError, clean, finite, items, name, text
+
+if TYPE_CHECKING:
+    from fleetd.pb.v1.desk_pb2_grpc import DeskAsyncStub  # exists in the stub only
+
+__all__ = ["DeskClient", "DeskConfig"]
+
+_RECEIVE_MAX_BYTES = 64 << 20
+"""An answer is longer than what a controller takes in: a page of hosts, a host's newest findings."""
+_MAX_FINDINGS = 1000
+_MAX_STEPS = 100_000
+_MAX_PAGE = 10_000
+
+Request = TypeVar("Request")
+Response = TypeVar("Response")
+
+
+class DeskClient:
+    """Asks the controller. Use as `async with DeskClient(config) as desk`.
+
+    Every method raises Refused when the controller says no, and UplinkError when it cannot be reached, does not answer
+    in time or speaks another version; the message is one line that says what to do.
+    """
+
+    def __init__(self, config: DeskConfig) -> None:
+        self._config = config
+        self._channel: grpc.aio.Channel | None = None
+
+    async def __aenter__(self) -> Self:
+        """Open the channel. Raises UplinkError on an unusable address or file."""
+        config = self._config
+        self._channel = open_channel(config.address, config.tls, receive_max_bytes=_RECEIVE_MAX_BYTES)
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Close the channel."""
+        if self._channel is not None:
+            await self._channel.close(None)
+
+    async def hosts(self) -> tuple[Host, ...]:
+        """All hosts, by name."""
+        found: list[Host] = []
+        after = ""
+        while True:
+            answer = await self._ask(self._stub.ListHosts, desk_pb2.ListHostsRequest(after=after))
+            found.extend(items(answer.hosts, host_from_pb, "hosts", limit=_MAX_PAGE))
+            if not answer.more:
+                return tuple(found)
+            if not found or found[-1].name <= after:
+                raise CodecError("the controller sends the same page of hosts again: upgrade this side")
+            after = found[-1].name
+
+    async def host(self, host: HostName) -> tuple[Host, tuple[GpuSample, ...], tuple[Finding, ...]]:
+        """One host with its latest samples and newest findings, newest first."""
+        answer = await self._ask(self._stub.GetHost, desk_pb2.GetHostRequest(name=_host(host)))
+        samples = items(answer.samples, sample_from_pb, "samples", limit=MAX_GPUS)
+        return (
+            host_from_pb(answer.host),
+            samples,
+            items(answer.findings, finding_from_pb, "findings", limit=_MAX_FINDINGS),
+        )
+
+    async def quarantine(self, host: HostName, reason: str) -> Host:
+        """Put an operator's hold on the host."""
+        return host_from_pb(
+            await self._ask(self._stub.Quarantine, desk_pb2.QuarantineRequest(name=_host(host), reason=clean(reason)))
+        )
+
+    async def release(self, host: HostName, reason: str, *, override: bool) -> Host:
+        """Lift the holds; without the proof that each asks for only with `override`."""
+        request = desk_pb2.ReleaseRequest(name=_host(host), reason=clean(reason), override=override)
+        return host_from_pb(await self._ask(self._stub.Release, request))
+
+    async def explain(self, host: HostName) -> tuple[tuple[float, str], ...]:
+        """Why the host is where it is: (wall time, sentence) a step, oldest first."""
+        answer = await self._ask(self._stub.Explain, desk_pb2.ExplainRequest(name=_host(host)))
+        return items(answer.steps, _step_from_pb, "steps", limit=_MAX_STEPS)
+
+    @property
+    def _stub(self) -> "DeskAsyncStub":
+        assert self._channel is not None, "use `async with`"  # noqa: S101 - a bug of ours
+        return DeskStub(self._channel)
+
+    async def _ask(self, method: Callable[..., Awaitable[Response]], request: object) -> Response:
+        try:
+            return await method(request, timeout=self._config.answer_seconds)
+        except grpc.aio.AioRpcError as error:
+            raise failure(error, self._config.address) from error
+
+
+def _host(word: str) -> str:
+    return name(word, "host name")
+
+
+def _step_from_pb(pb: desk_pb2.ExplainedStep) -> tuple[float, str]:
+    return finite(pb.at_s, "step at_s"), text(pb.why, "step why")

@@ -1,0 +1,130 @@
+"""The controller's side of `Desk`: operators and viewers in front of the `DeskDoor`."""
+
+from collections.abc import Coroutine
+from typing import Any, TypeVar
+
+import grpc
+
+from fleetd.model.ids import HostName
+from fleetd.pb.v1 import desk_pb2, desk_pb2_grpc
+from fleetd.ports import DeskDoor, Peer, Refused, StoreError
+from fleetd.uplink.codec import finding_to_pb, sample_to_pb
+from fleetd.uplink.desk_codec import host_to_pb
+from fleetd.uplink.doors import DoorCalls
+from fleetd.uplink.tls import peer_of
+from fleetd.uplink.wire import CodecError, clean, name, text
+
+_PAGE_HOSTS = 500
+_PAGE_BYTES = 1 << 20
+"""A page of hosts ends at the first of these two."""
+
+UNAUTHENTICATED = Peer(name="unauthenticated", role="operator")
+"""Who everybody is in insecure mode; so named that it stands out in holds and in the audit trail."""
+
+Context = grpc.aio.ServicerContext[Any, Any]
+T = TypeVar("T")
+
+
+class DeskService(desk_pb2_grpc.DeskServicer):
+    """Checks who asks, and translates. A viewer reads, an operator also acts, an agent does neither."""
+
+    def __init__(self, door: DeskDoor, calls: DoorCalls, *, secure: bool) -> None:
+        self._door = door
+        self._calls = calls
+        self._secure = secure
+
+    async def ListHosts(  # noqa: N802
+        self, request: desk_pb2.ListHostsRequest, context: Context
+    ) -> desk_pb2.ListHostsResponse:
+        """One page of hosts, by name."""
+
+        async def answer() -> desk_pb2.ListHostsResponse:
+            self._admit(context)
+            page = desk_pb2.ListHostsResponse()
+            size = 0
+            for host in await self._door.hosts():
+                if host.name <= request.after:
+                    continue
+                if len(page.hosts) >= _PAGE_HOSTS or size >= _PAGE_BYTES:
+                    page.more = True
+                    break
+                page.hosts.append(host_to_pb(host))
+                size += page.hosts[-1].ByteSize()
+            return page
+
+        return await self._answer(context, answer())
+
+    async def GetHost(  # noqa: N802
+        self, request: desk_pb2.GetHostRequest, context: Context
+    ) -> desk_pb2.GetHostResponse:
+        """One host with its samples and findings."""
+
+        async def answer() -> desk_pb2.GetHostResponse:
+            self._admit(context)
+            host, samples, findings = await self._door.host(_host(request.name))
+            return desk_pb2.GetHostResponse(
+                host=host_to_pb(host),
+                samples=[sample_to_pb(sample) for sample in samples],
+                findings=[finding_to_pb(finding) for finding in findings],
+            )
+
+        return await self._answer(context, answer())
+
+    async def Quarantine(  # noqa: N802
+        self, request: desk_pb2.QuarantineRequest, context: Context
+    ) -> desk_pb2.Host:
+        """Put an operator's hold on a host."""
+
+        async def answer() -> desk_pb2.Host:
+            peer = self._admit(context, acts=True)
+            return host_to_pb(await self._door.quarantine(peer, _host(request.name), text(request.reason, "reason")))
+
+        return await self._answer(context, answer())
+
+    async def Release(  # noqa: N802
+        self, request: desk_pb2.ReleaseRequest, context: Context
+    ) -> desk_pb2.Host:
+        """Lift the holds on a host."""
+
+        async def answer() -> desk_pb2.Host:
+            peer = self._admit(context, acts=True)
+            reason = text(request.reason, "reason")
+            return host_to_pb(await self._door.release(peer, _host(request.name), reason, override=request.override))
+
+        return await self._answer(context, answer())
+
+    async def Explain(  # noqa: N802
+        self, request: desk_pb2.ExplainRequest, context: Context
+    ) -> desk_pb2.ExplainResponse:
+        """Say why a host is where it is."""
+
+        async def answer() -> desk_pb2.ExplainResponse:
+            self._admit(context)
+            steps = await self._door.explain(_host(request.name))
+            return desk_pb2.ExplainResponse(
+                steps=[desk_pb2.ExplainedStep(at_s=at_s, why=clean(why)) for at_s, why in steps]
+            )
+
+        return await self._answer(context, answer())
+
+    def _admit(self, context: Context, *, acts: bool = False) -> Peer:
+        peer = peer_of(context.auth_context()) if self._secure else UNAUTHENTICATED
+        if peer.role not in {"operator", "viewer"}:
+            raise Refused(f"{peer.name} has the role {peer.role}; the desk is for operators and viewers")
+        if acts and peer.role != "operator":
+            raise Refused(f"{peer.name} has the role {peer.role}; only an operator may change a host")
+        return peer
+
+    async def _answer(self, context: Context, answer: Coroutine[Any, Any, T]) -> T:
+        try:
+            return await self._calls.run(answer)
+        except Refused as error:
+            await context.abort(grpc.StatusCode.FAILED_PRECONDITION, clean(str(error)))
+        except CodecError as error:
+            await context.abort(grpc.StatusCode.INVALID_ARGUMENT, clean(str(error)))
+        except StoreError as error:
+            await context.abort(grpc.StatusCode.INTERNAL, clean(str(error)))
+
+
+def _host(value: str) -> HostName:
+    return HostName(name(value, "host name"))

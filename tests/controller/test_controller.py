@@ -1,0 +1,355 @@
+"""The controller over a memory ledger and fakes: nothing is told before it is on disk, nothing counts twice."""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
+from contextlib import asynccontextmanager
+from typing import Any
+
+import pytest
+
+from fleetd.controller.controller import Controller
+from fleetd.controller.dispatcher import DispatcherConfig
+from fleetd.core.policy import Action, Budgets, Policy, Qualify, QuarantineBudget, Rule, When
+from fleetd.model.finding import BurninEnded, Culprit, FaultClass, Verdict
+from fleetd.model.host import Gpu, Hello, Lifecycle
+from fleetd.model.ids import BootId, FindingId, GpuId, HostName, OrderId, SpoolId
+from fleetd.model.journal import JournalEntry
+from fleetd.model.order import FleetOrder, Quarantine, RunBurnin
+from fleetd.ports import ActuatorError, Peer, Receipt, Refused, StoreError
+from fleetd.stores.memory import MemoryStore
+
+H01, H02 = HostName("h01"), HostName("h02")
+SPOOL = SpoolId("s1")
+AGENT, OPERATOR, VIEWER = (
+    Peer(name="h01", role="agent"),
+    Peer(name="eve", role="operator"),
+    Peer(name="max", role="viewer"),
+)
+GPUS = tuple(Gpu(gpu=GpuId(f"G{n}"), index=n, vendor="sim", sku="simulated", pci_address=None) for n in range(8))
+POLICY = Policy(
+    qualify=Qualify(level="smoke", timeout_seconds=60, attempts=2),
+    proofs={FaultClass.CHIP_PERSISTENT: "smoke"},
+    budgets=Budgets(
+        quarantines=QuarantineBudget(max_ratio=0.5, at_least=1, max_in_window=9, window_seconds=3600),
+    ),
+    rules=(Rule(name="bad", when=When(fault_class=(FaultClass.CHIP_PERSISTENT,)), then=Action.QUARANTINE),),
+)
+
+
+class StillClock:
+    """Time moves when the test says so; waiting gives the others a turn."""
+
+    def __init__(self) -> None:
+        self.now_s = 1000.0
+
+    def wall_s(self) -> float:
+        return self.now_s
+
+    def elapsed_s(self) -> float:
+        return self.now_s
+
+    async def sleep_s(self, seconds: float) -> None:
+        self.now_s += seconds / 1000  # so that loops that only wait make little time pass
+        await asyncio.sleep(0)
+
+
+class Scheduler:
+    """An actuator that fails as often as it is told to."""
+
+    name = "fake"
+
+    def __init__(self, failures: int = 0) -> None:
+        self.failures = failures
+        self.done: list[FleetOrder] = []
+        self.idle = asyncio.Event()
+
+    async def carry_out(self, order: FleetOrder) -> Receipt:
+        if self.failures:
+            self.failures -= 1
+            raise ActuatorError("scheduler is away")
+        self.done.append(order)
+        self.idle.set()
+        return Receipt(order_id=order.id, done=True, why="done")
+
+
+class SickDisk(MemoryStore):
+    """A ledger that refuses so many commits."""
+
+    def __init__(self, refusals: int) -> None:
+        super().__init__()
+        self.refusals = refusals
+
+    def commit(self, entries: Sequence[JournalEntry]) -> None:
+        if self.refusals:
+            self.refusals -= 1
+            raise StoreError("disk full")
+        super().commit(entries)
+
+
+async def _run_here(function: Callable[[], object]) -> object:
+    await asyncio.sleep(0)
+    return function()
+
+
+@asynccontextmanager
+async def running(store: MemoryStore, scheduler: Scheduler) -> AsyncIterator[Controller]:
+    controller = Controller(
+        store=store,
+        actuator=scheduler,
+        policy=POLICY,
+        clock=StillClock(),
+        run_blocking=_run_here,
+        dispatcher=DispatcherConfig(),
+    )
+    controller.load()
+    async with asyncio.TaskGroup() as group:  # a bug in a loop ends the scene at once
+        task = group.create_task(controller.run())
+        yield controller
+        task.cancel()
+
+
+def play(scene: Callable[[], Coroutine[Any, Any, None]]) -> None:
+    async def limited() -> None:
+        async with asyncio.timeout(5):
+            await scene()
+
+    asyncio.run(limited())
+
+
+def hello(host: HostName = H01, boot: str = "b1") -> Hello:
+    return Hello(host=host, boot_id=BootId(boot), agent_version="0.1.0", capabilities=("burnin",), inventory=GPUS)
+
+
+def ended(order: RunBurnin | None, *, bad: int | None = None, finding: str = "f1", host: HostName = H01) -> BurninEnded:
+    culprits = (
+        ()
+        if bad is None
+        else (Culprit(gpu=GPUS[bad].gpu, index=bad, fault_class=FaultClass.CHIP_PERSISTENT, why="alone"),)
+    )
+    return BurninEnded(
+        id=FindingId(finding),
+        host=host,
+        boot_id=BootId("b1"),
+        at_s=1.0,
+        why="w",
+        order_id=order.id if order else None,
+        level="smoke",
+        verdict=Verdict.PASS if bad is None else Verdict.FAIL,
+        fault_class=FaultClass.NONE if bad is None else FaultClass.CHIP_PERSISTENT,
+        seed=1,
+        vote_key="k",
+        culprits=culprits,
+    )
+
+
+async def qualify(controller: Controller) -> RunBurnin:
+    """Say hello and take the first order."""
+    assert await controller.intake.hello(AGENT, hello(), SPOOL) == 0
+    return await anext(controller.intake.orders(H01))
+
+
+def test_a_new_host_is_burnt_in_and_healthy_when_it_passes() -> None:
+    async def scene() -> None:
+        async with running(MemoryStore(), Scheduler()) as controller:
+            order = await qualify(controller)
+            assert order.level == "smoke"
+            await controller.intake.order_confirmed(H01, order.id, "")
+            assert await controller.intake.finding(H01, SPOOL, 1, ended(order)) == 1
+            (host,) = await controller.desk.hosts()
+            assert host.state is Lifecycle.HEALTHY
+
+    play(scene)
+
+
+def test_a_bad_gpu_quarantines_its_host_once_however_often_it_is_told() -> None:
+    async def scene() -> None:
+        store, scheduler = MemoryStore(), Scheduler(failures=2)
+        async with running(store, scheduler) as controller:
+            order = await qualify(controller)
+            finding = ended(order, bad=5)
+            assert await controller.intake.finding(H01, SPOOL, 1, finding) == 1
+            assert await controller.intake.finding(H01, SPOOL, 1, finding) == 1
+            assert await controller.intake.finding(H01, SpoolId("reinstalled"), 7, finding) == 7
+            await scheduler.idle.wait()
+            host, _, findings = await controller.desk.host(H01)
+            assert host.state is Lifecycle.QUARANTINED
+            assert [hold.gpu for hold in host.holds] == ["G5"]
+            assert len(findings) == 1
+        assert [type(o) for o in scheduler.done] == [Quarantine]
+
+    play(scene)
+
+
+def test_an_open_order_is_carried_out_after_a_restart() -> None:
+    async def scene() -> None:
+        store = MemoryStore()
+        async with running(store, Scheduler(failures=10**9)) as controller:
+            order = await qualify(controller)
+            await controller.intake.finding(H01, SPOOL, 1, ended(order, bad=5))
+        scheduler = Scheduler()
+        async with running(store, scheduler) as controller:
+            await scheduler.idle.wait()
+            assert controller.judge.last_seq(H01, SPOOL) == 1
+            (host,) = await controller.desk.hosts()
+            assert host.state is Lifecycle.QUARANTINED
+        assert [type(o) for o in scheduler.done] == [Quarantine]
+
+    play(scene)
+
+
+def test_nothing_is_acknowledged_when_the_ledger_refuses() -> None:
+    async def scene() -> None:
+        store = SickDisk(refusals=0)
+        async with running(store, Scheduler()) as controller:
+            order = await qualify(controller)
+            store.refusals = 1
+            with pytest.raises(StoreError, match="disk full"):
+                await controller.intake.finding(H01, SPOOL, 1, ended(order, bad=5))
+            assert controller.judge.last_seq(H01, SPOOL) == 0
+            (host,) = await controller.desk.hosts()
+            assert host.state is Lifecycle.QUALIFYING
+            assert await controller.intake.finding(H01, SPOOL, 1, ended(order, bad=5)) == 1
+
+    play(scene)
+
+
+def test_a_newer_connection_takes_the_orders_over() -> None:
+    async def scene() -> None:
+        async with running(MemoryStore(), Scheduler()) as controller:
+            await controller.intake.hello(AGENT, hello(), SPOOL)
+            older = controller.intake.orders(H01)
+            first = await anext(older)
+            newer = controller.intake.orders(H01)
+            again = await anext(newer)
+            assert again == first
+            with pytest.raises(StopAsyncIteration):
+                await anext(older)
+            assert controller.dispatcher.connected == {H01}
+
+    play(scene)
+
+
+def test_a_refused_burnin_is_tried_again_and_then_a_human_is_told() -> None:
+    async def scene() -> None:
+        scheduler = Scheduler()
+        async with running(MemoryStore(), scheduler) as controller:
+            first = await qualify(controller)
+            await controller.intake.order_confirmed(H01, first.id, "no torch here")
+            second = await anext(controller.intake.orders(H01))
+            assert second.id != first.id
+            await controller.intake.order_confirmed(H01, second.id, "no torch here")
+            await scheduler.idle.wait()
+            assert "no torch here" in scheduler.done[0].why
+            (host,) = await controller.desk.hosts()
+            assert (host.state, host.pending) == (Lifecycle.QUALIFYING, None)
+
+    play(scene)
+
+
+@pytest.mark.parametrize("peer", [OPERATOR, VIEWER, Peer(name="h02", role="agent")])
+def test_only_a_hosts_own_agent_speaks_for_it(peer: Peer) -> None:
+    async def scene() -> None:
+        async with running(MemoryStore(), Scheduler()) as controller:
+            with pytest.raises(Refused):
+                await controller.intake.hello(peer, hello(), SPOOL)
+            assert await controller.desk.hosts() == ()
+
+    play(scene)
+
+
+def test_a_finding_about_another_host_is_refused() -> None:
+    async def scene() -> None:
+        async with running(MemoryStore(), Scheduler()) as controller:
+            await qualify(controller)
+            with pytest.raises(Refused, match="sent a finding about h02"):
+                await controller.intake.finding(H01, SPOOL, 1, ended(None, bad=5, host=H02))
+
+    play(scene)
+
+
+def test_the_desk_quarantines_releases_and_explains() -> None:
+    async def scene() -> None:
+        scheduler = Scheduler()
+        async with running(MemoryStore(), scheduler) as controller:
+            order = await qualify(controller)
+            await controller.intake.finding(H01, SPOOL, 1, ended(order))
+            held = await controller.desk.quarantine(OPERATOR, H01, "smells  burnt")
+            assert (held.state, held.holds[0].reason) == (Lifecycle.QUARANTINED, "smells burnt")
+            freed = await controller.desk.release(OPERATOR, H01, "was toast", override=False)
+            assert freed.state is Lifecycle.HEALTHY
+            steps = await controller.desk.explain(H01)
+            assert [at_s for at_s, _ in steps] == sorted(at_s for at_s, _ in steps)
+            assert "smells burnt" in " ".join(why for _, why in steps)
+
+    play(scene)
+
+
+def test_a_release_without_proof_is_refused_and_an_override_is_not() -> None:
+    async def scene() -> None:
+        async with running(MemoryStore(), Scheduler()) as controller:
+            order = await qualify(controller)
+            await controller.intake.finding(H01, SPOOL, 1, ended(order, bad=5))
+            with pytest.raises(Refused, match="smoke"):
+                await controller.desk.release(OPERATOR, H01, "please", override=False)
+            freed = await controller.desk.release(OPERATOR, H01, "demo day", override=True)
+            assert freed.state is Lifecycle.PROBATION
+
+    play(scene)
+
+
+@pytest.mark.parametrize(
+    ("peer", "name", "reason", "message"),
+    [
+        (VIEWER, H01, "r", "only an operator"),
+        (OPERATOR, H02, "r", "no host 'h02'"),
+        (OPERATOR, H01, "  ", "needs a reason"),
+        (OPERATOR, H01, "x" * 1001, "longer than"),
+    ],
+)
+def test_what_the_desk_refuses(peer: Peer, name: HostName, reason: str, message: str) -> None:
+    async def scene() -> None:
+        async with running(MemoryStore(), Scheduler()) as controller:
+            await qualify(controller)
+            with pytest.raises(Refused, match=message):
+                await controller.desk.quarantine(peer, name, reason)
+            with pytest.raises(Refused, match=message):
+                await controller.desk.release(peer, name, reason, override=True)
+
+    play(scene)
+
+
+def test_the_budget_withholds_until_a_human_rearms_it() -> None:
+    async def scene() -> None:
+        store = MemoryStore()
+        async with running(store, Scheduler()) as controller:
+            for name in ("h01", "h02"):
+                host, peer = HostName(name), Peer(name=name, role="agent")
+                await controller.intake.hello(peer, hello(host), SPOOL)
+                bad = ended(None, bad=5, finding=name, host=host)
+                await controller.intake.finding(host, SPOOL, 1, bad)
+            first, second = await controller.desk.hosts()
+            assert (first.state, second.state) == (Lifecycle.QUARANTINED, Lifecycle.SUSPECT)
+            assert controller.judge.budget_tripped
+            with pytest.raises(Refused, match="only an operator"):
+                await controller.desk.rearm_budget(VIEWER, "r")
+        async with running(store, Scheduler()) as controller:
+            assert controller.judge.budget_tripped
+            await controller.desk.rearm_budget(OPERATOR, "looked at both")
+            assert not controller.judge.budget_tripped
+            with pytest.raises(Refused, match="nothing to re-arm"):
+                await controller.desk.rearm_budget(OPERATOR, "again")
+
+    play(scene)
+
+
+def test_an_order_whose_time_ran_out_is_void_and_another_is_made() -> None:
+    async def scene() -> None:
+        async with running(MemoryStore(), Scheduler()) as controller:
+            await controller.intake.hello(AGENT, hello(), SPOOL)
+            clock = controller._clock
+            assert isinstance(clock, StillClock)
+            clock.now_s += 500
+            order = await anext(controller.intake.orders(H01))
+            assert order.id == OrderId("h01/2/burnin")
+
+    play(scene)

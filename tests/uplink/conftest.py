@@ -1,0 +1,323 @@
+"""Fake doors, real certificates, and a real server and client between them on the loopback."""
+
+import asyncio
+import random
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from fleetd.model.finding import DeviceFault, FaultClass, Finding, Scope, Severity
+from fleetd.model.host import Gpu, Hello, Host, Lifecycle
+from fleetd.model.ids import BootId, FindingId, GpuId, HostName, OrderId, SpoolId
+from fleetd.model.order import RunBurnin
+from fleetd.model.telemetry import GpuSample
+from fleetd.ports import Peer, Refused, StoreError
+from fleetd.system import RealClock
+from fleetd.uplink.client import GrpcUplink
+from fleetd.uplink.config import DeskConfig, ServerConfig, UplinkConfig
+from fleetd.uplink.desk import DeskClient
+from fleetd.uplink.pki import DevPki, make_dev_pki
+from fleetd.uplink.server import Server, serve
+from fleetd.uplink.spool import SqliteSpool
+
+PATIENCE_S = 20.0
+"""A scenario that takes longer has failed; none of them needs a second of it."""
+
+
+class FakeAgentDoor:
+    """Stores in memory, tells when something came in, and refuses or fails when it is told to."""
+
+    def __init__(self) -> None:
+        self.hellos: list[tuple[Peer, Hello, SpoolId]] = []
+        self.stored: dict[SpoolId, list[tuple[int, Finding]]] = {}
+        self.repeats: list[int] = []
+        self.samples: dict[HostName, tuple[GpuSample, ...]] = {}
+        self.confirmed: list[tuple[OrderId, str]] = []
+        self.to_send: list[RunBurnin] = []
+        self.refuse = ""
+        self.fail_next_finding = False
+        self.hold_findings: asyncio.Event | None = None
+        self.changed = asyncio.Condition()
+        self.open_order_streams = 0
+
+    def ids(self) -> list[str]:
+        return [finding.id for rows in self.stored.values() for _seq, finding in rows]
+
+    async def until(self, done: Callable[[], bool]) -> None:
+        async with self.changed:
+            await self.changed.wait_for(done)
+
+    async def _tell(self) -> None:
+        async with self.changed:
+            self.changed.notify_all()
+
+    async def hello(self, peer: Peer, hello: Hello, spool: SpoolId) -> int:
+        if self.refuse:
+            raise Refused(self.refuse)
+        self.hellos.append((peer, hello, spool))
+        await self._tell()
+        return max((seq for seq, _ in self.stored.get(spool, [])), default=0)
+
+    async def finding(self, host: HostName, spool: SpoolId, seq: int, finding: Finding) -> int:
+        if self.fail_next_finding:
+            self.fail_next_finding = False
+            raise StoreError("the disk is full")
+        if self.hold_findings is not None:
+            await self.hold_findings.wait()
+        if finding.host != host:
+            raise Refused(f"the agent of {host} sent a finding about {finding.host}")
+        rows = self.stored.setdefault(spool, [])
+        if any(known == seq for known, _ in rows):
+            self.repeats.append(seq)
+        else:
+            rows.append((seq, finding))
+        await self._tell()
+        return max(known for known, _ in rows)
+
+    async def telemetry_received(self, host: HostName, samples: Sequence[GpuSample]) -> None:
+        self.samples[host] = tuple(samples)
+        await self._tell()
+
+    async def orders(self, host: HostName) -> AsyncIterator[RunBurnin]:
+        self.open_order_streams += 1
+        try:
+            for order in self.to_send:
+                if order.host == host:
+                    yield order
+            await asyncio.Event().wait()
+        finally:
+            self.open_order_streams -= 1
+
+    async def order_confirmed(self, host: HostName, order_id: OrderId, refused: str) -> None:
+        del host
+        self.confirmed.append((order_id, refused))
+        await self._tell()
+
+
+class FakeDeskDoor:
+    """A fleet of a few hosts that remembers who did what."""
+
+    def __init__(self) -> None:
+        self.fleet = {HostName(f"h{i:02d}"): host(f"h{i:02d}") for i in range(3)}
+        self.done: list[tuple[Peer, str, str]] = []
+
+    def _known(self, name: HostName) -> Host:
+        if name not in self.fleet:
+            raise Refused(f"no host {name!r}")
+        return self.fleet[name]
+
+    async def hosts(self) -> tuple[Host, ...]:
+        return tuple(self.fleet[name] for name in sorted(self.fleet))
+
+    async def host(self, name: HostName) -> tuple[Host, tuple[GpuSample, ...], tuple[Finding, ...]]:
+        return self._known(name), (sample("GPU-0"),), (fault("f1", host=name),)
+
+    async def quarantine(self, peer: Peer, name: HostName, reason: str) -> Host:
+        self.done.append((peer, f"quarantine {name}", reason))
+        return self._known(name)
+
+    async def release(self, peer: Peer, name: HostName, reason: str, *, override: bool) -> Host:
+        if not override:
+            raise Refused("the proof is missing: a passing `smoke` burn-in")
+        self.done.append((peer, f"release {name}", reason))
+        return self._known(name)
+
+    async def explain(self, name: HostName) -> tuple[tuple[float, str], ...]:
+        return ((1.0, f"{name} said hello"), (2.5, "it passed"))
+
+
+def fault(name: str, *, host: str = "h01", severity: Severity = Severity.ERROR, why: str = "it broke") -> DeviceFault:
+    return DeviceFault(
+        id=FindingId(name),
+        host=HostName(host),
+        boot_id=BootId("boot-1"),
+        at_s=1000.5,
+        why=why,
+        code="nvidia.xid.79",
+        gpu=GpuId("GPU-0"),
+        index=0,
+        scope=Scope.GPU,
+        severity=severity,
+        fault_class=FaultClass.UNRESPONSIVE,
+    )
+
+
+def sample(gpu: str, *, power_watts: float | None = 300.0) -> GpuSample:
+    return GpuSample(gpu=GpuId(gpu), at_s=1000.0, power_watts=power_watts)
+
+
+def order(name: str, *, host: str = "h01") -> RunBurnin:
+    return RunBurnin(
+        id=OrderId(name),
+        host=HostName(host),
+        issued_at_s=1.0,
+        why="new host",
+        level="smoke",
+        boot_id=BootId("boot-1"),
+        not_after_s=4000.0,
+    )
+
+
+def hello(host: str = "h01") -> Hello:
+    gpu = Gpu(gpu=GpuId("GPU-0"), index=0, vendor="sim", sku="simulated", pci_address=None)
+    return Hello(
+        host=HostName(host), boot_id=BootId("boot-1"), agent_version="0.1", capabilities=("burnin",), inventory=(gpu,)
+    )
+
+
+def host(name: str) -> Host:
+    return Host(
+        name=HostName(name),
+        state=Lifecycle.HEALTHY,
+        why="it passed",
+        since_s=10.0,
+        boot_id=None,
+        inventory=(),
+        holds=(),
+        strikes=(),
+        pending=None,
+        proof=None,
+        orders_issued=1,
+        attempts=0,
+    )
+
+
+@dataclass
+class Bench:
+    """What a scenario needs to hand; certificates of two CAs that do not know each other."""
+
+    path: Path
+    pki: Path
+    foreign: Path
+    door: FakeAgentDoor
+    desk_door: FakeDeskDoor
+    made: Any = field(default_factory=lambda: {"fault": fault, "sample": sample, "order": order, "hello": hello})
+    spools: list[SqliteSpool] = field(default_factory=list)
+
+    def spool(self, name: str = "spool.db", **options: int) -> SqliteSpool:
+        spool = SqliteSpool(self.path / name, rng=random.Random(name), **options)
+        self.spools.append(spool)
+        return spool
+
+    def tls(self, stem: str, *, pki: Path | None = None) -> dict[str, str]:
+        """Return ca, cert and key of one party."""
+        root = pki or self.pki
+        return {"ca": str(root / "ca.crt"), "cert": str(root / f"{stem}.crt"), "key": str(root / f"{stem}.key")}
+
+    def server_config(self, *, port: int = 0, secure: bool = True, **options: Any) -> ServerConfig:
+        options = {"drain_retry_after_seconds": 0.01, **options}
+        tls = self.tls("controller") if secure else {}
+        return ServerConfig(listen=f"127.0.0.1:{port}", insecure=not secure, **tls, **options)
+
+    @asynccontextmanager
+    async def server(self, **options: Any) -> AsyncIterator[Server]:
+        server = await serve(self.server_config(**options), agents=self.door, desk=self.desk_door)
+        try:
+            yield server
+        finally:
+            await server.stop(grace_s=0)
+
+    def uplink(
+        self, port: int, *, secure: bool = True, tls: dict[str, str] | None = None, **options: Any
+    ) -> GrpcUplink:
+        quick = {
+            "retry_first_seconds": 0.005,
+            "retry_max_seconds": 0.05,
+            "refused_seconds": 0.02,
+            "telemetry_interval_seconds": 0.02,
+        }
+        files = (tls or self.tls("agents/h01")) if secure else {}
+        config = UplinkConfig(address=f"127.0.0.1:{port}", insecure=not secure, **files, **{**quick, **options})
+        return GrpcUplink(config, clock=RealClock(), rng=random.Random(7))
+
+    @asynccontextmanager
+    async def agent(
+        self,
+        uplink: GrpcUplink,
+        spool: SqliteSpool,
+        *,
+        as_host: str = "h01",
+        accept: Callable[[RunBurnin], Awaitable[str]] | None = None,
+        telemetry: Callable[[], tuple[GpuSample, ...]] = lambda: (),
+    ) -> AsyncIterator[None]:
+        async def take(_order: RunBurnin) -> str:
+            return ""
+
+        task = asyncio.create_task(
+            uplink.run(hello=lambda: hello(as_host), spool=spool, telemetry=telemetry, accept=accept or take)
+        )
+        try:
+            yield
+        finally:
+            task.cancel()
+            await asyncio.wait({task})
+            assert task.cancelled(), task.exception()
+
+    def desk(self, port: int, *, stem: str = "operators/ann", secure: bool = True) -> DeskClient:
+        tls = self.tls(stem) if secure else {}
+        return DeskClient(DeskConfig(address=f"127.0.0.1:{port}", insecure=not secure, **tls))
+
+
+async def eventually(condition: Callable[[], bool]) -> None:
+    """Let the loop turn until something holds that nobody announces."""
+    while not condition():
+        await asyncio.sleep(0.001)
+
+
+@pytest.fixture(scope="session")
+def certificates(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
+    clock = RealClock()
+    root = tmp_path_factory.mktemp("pki")
+    for name in ("ours", "foreign"):
+        wanted = DevPki(hosts=("h01", "h02"), operators=("ann",), viewers=("eve",))
+        make_dev_pki(root / name, wanted, now_s=clock.wall_s())
+    return root / "ours", root / "foreign"
+
+
+@pytest.fixture
+def play(tmp_path: Path, certificates: tuple[Path, Path]) -> Callable[..., None]:
+    """Run one scenario: a coroutine function that takes the bench."""
+
+    def run(scenario: Callable[[Bench], Coroutine[Any, Any, None]]) -> None:
+        async def timed() -> None:
+            bench = Bench(
+                path=tmp_path,
+                pki=certificates[0],
+                foreign=certificates[1],
+                door=FakeAgentDoor(),
+                desk_door=FakeDeskDoor(),
+            )
+            try:
+                async with asyncio.timeout(PATIENCE_S):
+                    await scenario(bench)
+            finally:
+                for spool in bench.spools:
+                    spool.close()
+
+        asyncio.run(timed())
+
+    return run
+
+
+@pytest.fixture
+def make() -> Any:
+    """Builders of model values, and `eventually`."""
+    return type(
+        "Make",
+        (),
+        {
+            name: staticmethod(function)
+            for name, function in {
+                "fault": fault,
+                "sample": sample,
+                "order": order,
+                "hello": hello,
+                "host": host,
+                "eventually": eventually,
+            }.items()
+        },
+    )
