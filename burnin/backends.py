@@ -104,8 +104,9 @@ def _versions() -> dict[str, str]:
         parts["triton"] = metadata.version("triton")
     except metadata.PackageNotFoundError:
         parts["triton"] = None
-    if torch.cuda.is_available() and torch.backends.cudnn.is_available():
-        parts["cudnn"] = str(torch.backends.cudnn.version())
+    if torch.cuda.is_available():
+        cudnn: Any = torch.backends.cudnn  # its functions are not typed
+        parts["cudnn"] = str(cudnn.version()) if cudnn.is_available() else None
     return found | {name: version for name, version in parts.items() if version is not None}
 
 
@@ -113,7 +114,8 @@ def _kernel_hash() -> str:
     """Digest of the sources that decide what is computed."""
     root = Path(__file__).parent
     digest = blake2b(digest_size=8)
-    for path in sorted([*root.glob("kernels/*.py"), *root.glob("workloads/*.py"), root / "seed.py", root / "checksum.py"]):
+    alone = (root / "seed.py", root / "checksum.py", root / "golden.py")
+    for path in sorted([*root.glob("kernels/*.py"), *root.glob("workloads/*.py"), *alone]):
         digest.update(path.name.encode() + b"\0" + path.read_bytes() + b"\0")
     return digest.hexdigest()
 

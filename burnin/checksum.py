@@ -3,7 +3,8 @@
 The definition, over the bytes of the tensor in row-major order as little-endian 32-bit words (the last one zero-padded)::
 
     checksum = length_term(seed, bytes) + sum over i of (word[i] + 1) * weight(seed, i)      modulo 2**64
-    weight   = (mix32(low(i) ^ a) ^ b) | 1,   (a, b) = segment_keys(derive(seed, "checksum"), i // 2**32)
+    weight   = (y ^ y >> 16 ^ b) | 1,   y = (x ^ x >> 15) * 0x85EBCA6B,   x = i * 0x9E3779B1 + a     modulo 2**32
+    (a, b)   = segment_keys(derive(seed, "checksum"), i // 2**32)
 
 What follows from it: any change of a single word is seen, always (0 < |change| * weight < 2**64). Positions matter, NaN
 payloads and the sign of zero matter. Two equal flips in the same direction are always seen; other combinations of changes
@@ -21,7 +22,7 @@ import numpy.typing as npt
 import torch
 
 from burnin.kernels import checksum_on_device, on_device, tile_sums_on_device
-from burnin.seed import MASK64, counters, derive, mix32, segment_keys, segments
+from burnin.seed import MASK64, counters, derive, segment_keys, segments
 
 TILE = 128
 """Edge of a tile in elements."""
@@ -158,8 +159,9 @@ def _weights(key: int, start: int, count: int) -> npt.NDArray[np.uint64]:
     pieces = []
     for segment, low, piece in segments(start, count, CHUNK_WORDS):
         a, b = segment_keys(key, segment)
-        mixed = mix32(counters(low, piece) ^ np.uint32(a))
-        pieces.append(((mixed ^ np.uint32(b)) | np.uint32(1)).astype(np.uint64))
+        mixed = counters(low, piece) * np.uint32(0x9E37_79B1) + np.uint32(a)
+        mixed = (mixed ^ mixed >> np.uint32(15)) * np.uint32(0x85EB_CA6B)
+        pieces.append((mixed ^ mixed >> np.uint32(16) ^ np.uint32(b) | np.uint32(1)).astype(np.uint64))
     weights = np.concatenate(pieces)
     weights.flags.writeable = False
     return weights

@@ -13,7 +13,8 @@ from dataclasses import asdict
 from importlib import import_module
 from typing import Any
 
-from burnin import backends, inject as injection
+from burnin import backends
+from burnin import inject as injection
 from burnin.spec import Case, Inject, SpecError
 from burnin.wire import (
     CheckCores,

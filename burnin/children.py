@@ -1,7 +1,7 @@
 """The child processes of a run: one for each GPU, asked by JSON lines, watched, restarted once, never left behind.
 
 A crash and a hang are told apart here and recorded as deaths; what they mean is for `judge`. The parent never blocks on
-a child: reads do not wait, and a child that cannot be ended (stuck in a driver) is left to the kernel and not waited for.
+a child: reads do not wait, and a child that cannot be ended (stuck in a driver) is left to the kernel.
 """
 
 import contextlib

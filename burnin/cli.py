@@ -1,6 +1,7 @@
 """The command line of burn-in, and the only place where it reads real time and draws entropy."""
 
 import importlib.util
+import multiprocessing
 import os
 import platform
 import secrets
@@ -43,29 +44,39 @@ def command() -> None:
 @click.option("--junit", "junit_path", type=click.Path(path_type=Path), help="Write JUnit XML.")
 @click.option("--host", help="Name of this host in ids and reports.")
 @click.option("--force", is_flag=True, help="Run on GPUs that other processes use.")
-def run_command(**given: Any) -> None:
+def run_command(**given: Any) -> int:
     """Burn in this host. Exit codes: 0 pass, 1 bad, 2 usage, 3 not judged."""
     outputs = {name: given.pop(f"{name}_path") for name in ("json", "html", "junit")}
     options = _options(**given)
     _check_outputs(outputs)
     if importlib.util.find_spec("torch") is None:
         raise CannotJudgeError(NO_TORCH)
-    for one in options.inject:
-        click.echo(f"burnin: INJECTING fault {one.fault} into GPU {one.gpu} at rate {one.rate:g}: not a real verdict", err=True)
-    click.echo(f"burnin: seed {options.seed}", err=True)
     stop = Stop()
     stop.install()
     progress = open_progress(sys.stderr, monotonic=time.monotonic)  # noqa: TID251 - burn-in's composition root
     try:
-        result = run(options, stop=stop, progress=progress, monotonic=time.monotonic, wall=time.time)  # noqa: TID251
+        result = run(
+            options,
+            stop=stop,
+            progress=progress,
+            monotonic=time.monotonic,  # noqa: TID251
+            wall=time.time,  # noqa: TID251
+            announce=lambda: _announce(options),
+        )
     finally:
         progress.close()
     report = build(result)
     texts = {"json": to_json, "html": to_html, "junit": to_junit}
     code = _write(outputs, {name: texts[name](report) for name, path in outputs.items() if path is not None}, report)
     people = sys.stderr if STDOUT in outputs.values() else sys.stdout
-    print("\n".join(summary(report)), file=people, flush=True)
-    _leave(code)
+    try:
+        print("\n".join(summary(report)), file=people, flush=True)
+    except BrokenPipeError:  # nobody reads any more; the exit code still says it
+        os.dup2(os.open(os.devnull, os.O_WRONLY), people.fileno())
+    if multiprocessing.active_children():  # stuck in a driver: it cannot be ended and must not be waited for
+        sys.stderr.flush()
+        os._exit(code)
+    return code
 
 
 def _options(
@@ -90,6 +101,14 @@ def _options(
     return options
 
 
+def _announce(options: Options) -> None:
+    """Say what makes this run repeatable, and loudly what makes it no real one."""
+    for one in options.inject:
+        planted = f"fault {one.fault} on GPU {one.gpu} at rate {one.rate:g}"
+        click.echo(f"burnin: INJECTING {planted}: what follows is a demonstration, not a verdict", err=True)
+    click.echo(f"burnin: level {options.level}, seed {options.seed}", err=True)
+
+
 def _check_outputs(outputs: dict[str, Path | None]) -> None:
     """Find out now, not after the run, what cannot be written. Raises SpecError."""
     asked = [path for path in outputs.values() if path is not None]
@@ -101,7 +120,9 @@ def _check_outputs(outputs: dict[str, Path | None]) -> None:
                 check_writable(path)
             except OSError as error:
                 why = error.strerror or str(error)
-                raise SpecError(f"--{name} {path}: cannot be written: {why}; name a file in a folder of yours") from None
+                raise SpecError(
+                    f"--{name} {path}: cannot be written ({why}); name a file in a folder of yours"
+                ) from None
 
 
 def _write(outputs: dict[str, Path | None], texts: dict[str, str], report: dict[str, Any]) -> int:
@@ -122,13 +143,6 @@ def _write(outputs: dict[str, Path | None], texts: dict[str, str], report: dict[
     return code
 
 
-def _leave(code: int) -> None:
-    """End now: a child that is stuck in a driver cannot be ended and must not be waited for."""
-    sys.stdout.flush()
-    sys.stderr.flush()
-    os._exit(code)
-
-
 @command.command("list")
 def list_command() -> None:
     """List the tests: levels, backends and what each one does."""
@@ -140,7 +154,7 @@ def list_command() -> None:
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run a command; a mistake ends in one line on standard error. Returns the exit code."""
     try:
-        command.main(args=arguments, prog_name="burnin", standalone_mode=False)
+        code = command.main(args=arguments, prog_name="burnin", standalone_mode=False)
     except click.ClickException as error:
         return _fail(error.format_message(), ExitCode.USAGE)
     except SpecError as error:
@@ -149,7 +163,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return _fail(str(error), ExitCode.NOT_JUDGED)
     except click.Abort:
         return _fail("stopped", ExitCode.NOT_JUDGED)
-    return int(ExitCode.GOOD)
+    return int(code or ExitCode.GOOD)
 
 
 def _fail(why: str, code: ExitCode) -> int:

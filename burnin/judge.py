@@ -89,12 +89,13 @@ def judge(evidence: Evidence) -> Judgement:
     )
     blamed = {} if evidence.gaps else _blamed(evidence, weighed, wrongs)
     doubts = _doubts(evidence, weighed, wrongs, blamed, nondeterministic)
+    injected = _injected(evidence, blamed)
+    unfound = {one.gpu: _unfound(one) for one in injected if not one.found}
     gpus = tuple(
-        blamed.get(device.gpu) or _unblamed(device.gpu, doubts.get(device.gpu, ()), evidence)
+        blamed.get(device.gpu) or _unblamed(device.gpu, doubts.get(device.gpu, ()), unfound, evidence)
         for device in evidence.devices
     )
     tests = _tests(evidence, weighed, nondeterministic, blamed, doubts)
-    injected = _injected(evidence, blamed)
     verdict, why = _run(evidence, weighed, gpus, tests, injected)
     return Judgement(verdict=verdict, why=why, gpus=gpus, tests=tests, wrongs=wrongs, injected=injected)
 
@@ -144,7 +145,7 @@ def _by_results(gpu: str, weighed: Weighed, wrongs: tuple[Wrong, ...]) -> GpuVer
     before = [wrong for wrong in hard if not wrong.retest]
     retests = sum(one.retest and gpu in one.ballots for one in weighed.rounds)
     if hard and (again and (before or len(again) > 1)):
-        why = f"{hard[0].test} {hard[0].why}; wrong again in {len(again)} of {retests} retests"
+        why = f"{hard[0].test} {hard[0].why}; wrong again {len(again)} times when retested"
         return _fail(gpu, FaultClass.CHIP_PERSISTENT, why)
     if hard:
         why = f"{hard[0].test} {hard[0].why}; not again in {retests} retests"
@@ -227,9 +228,19 @@ def _open(one: Round, blamed: Mapping[str, GpuVerdict]) -> set[str]:
     return set(left)
 
 
-def _unblamed(gpu: str, doubts: tuple[tuple[str, str], ...], evidence: Evidence) -> GpuVerdict:
+def _unfound(one: Injected) -> str:
+    if not one.fired:
+        return f"injected fault {one.fault} on GPU {one.index} never fired"
+    return f"self-test missed: injected fault {one.fault} on GPU {one.index} changed {one.fired} launches unnoticed"
+
+
+def _unblamed(
+    gpu: str, doubts: tuple[tuple[str, str], ...], unfound: Mapping[str, str], evidence: Evidence
+) -> GpuVerdict:
     verdict, why = Verdict.PASS, "every test passed"
-    if doubts:
+    if gpu in unfound:
+        verdict, why = Verdict.NOT_JUDGED, unfound[gpu]
+    elif doubts:
         verdict, why = Verdict.NOT_JUDGED, f"{doubts[0][0]}: {doubts[0][1]}"
     elif evidence.gaps or evidence.host_cpu:
         verdict, why = Verdict.NOT_JUDGED, (*evidence.gaps, evidence.host_cpu)[0]
@@ -291,12 +302,7 @@ def _run(
 ) -> tuple[Verdict, str]:
     """The verdict of the run and its main reason."""
     open_points = list(weighed.conflicts)
-    open_points += [f"injected fault {one.fault} on GPU {one.index} never fired" for one in injected if not one.fired]
-    open_points += [
-        f"self-test missed: injected fault {one.fault} on GPU {one.index} changed {one.fired} launches unnoticed"
-        for one in injected
-        if one.fired and not one.found
-    ]
+    open_points += [_unfound(one) for one in injected if not one.found]
     index = {device.gpu: device.index for device in evidence.devices}
     bad = [f"GPU {index[gpu.gpu]} ({gpu.gpu}): {gpu.fault}: {gpu.why}" for gpu in gpus if gpu.verdict is Verdict.FAIL]
     bad += [f"{test.test}: {test.fault}: {test.why}" for test in tests if test.fault is FaultClass.CONFIGURATION]
@@ -311,4 +317,4 @@ def _run(
         return Verdict.NOT_JUDGED, open_points[0]
     if not any(cast.ballot.launches for cast in evidence.casts):
         return Verdict.NOT_JUDGED, "nothing was computed"
-    return Verdict.PASS, f"{len(gpus)} GPUs passed {len(tests)} tests"
+    return Verdict.PASS, "every GPU passed every test"

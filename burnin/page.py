@@ -46,7 +46,8 @@ def to_html(report: dict[str, Any]) -> str:
         _list("Versions", [f"{name} {version}" for name, version in report["versions"].items()]),
     ]
     head = f"<meta charset='utf-8'><meta name='viewport' content='width=device-width'><title>{escape(title)}</title>"
-    return f"<!doctype html><html lang='en'><head>{head}<style>{_STYLE}</style></head><body>{''.join(parts)}</body></html>\n"
+    head += f"<style>{_STYLE}</style>"
+    return f"<!doctype html><html lang='en'><head>{head}</head><body>{''.join(parts)}</body></html>\n"
 
 
 class _Raw(str):
@@ -86,9 +87,8 @@ def _todo(report: dict[str, Any]) -> str:
 def _test(test: dict[str, Any]) -> list[str]:
     rates = ", ".join(f"{name} {rate:.3g}" for name, rate in test["rates"].items())
     verdict = _Raw(_verdict(test["verdict"]))
-    return [
-        test["id"], verdict, f"{test['launches']:,}", f"{test['bytes']:,}", f"{test['elapsed_s']:.1f}", rates, test["why"]
-    ]  # fmt: skip
+    work = [f"{test['launches']:,}", f"{test['bytes']:,}", f"{test['elapsed_s']:.1f}"]
+    return [test["id"], verdict, *work, rates, test["why"]]
 
 
 def _signatures(report: dict[str, Any]) -> str:
@@ -102,9 +102,8 @@ def _signatures(report: dict[str, Any]) -> str:
         felt += [f"{one['celsius']:.0f} °C"] if one["celsius"] is not None else []
         felt += [f"{one['hertz'] / 1e6:.0f} MHz"] if one["hertz"] is not None else []
         wrong = f"{one['count']} of {one['launches']}"
-        rows.append(
-            [str(one["index"]), f"{one['test']}: {one['case']}", str(one["seed"]), wrong, where, " ".join(felt), one["why"]]
-        )
+        what = f"{one['test']}: {one['case']}"
+        rows.append([str(one["index"]), what, str(one["seed"]), wrong, where, " ".join(felt), one["why"]])
     header = ("GPU", "test and case", "seed", "wrong launches", "where", "felt", "why")
     shown = f"{len(rows)} of {report['signatures_total']}"
     again = f"<p>See it again: <code>{escape(report['signatures'][0]['reproduce'])}</code></p>"

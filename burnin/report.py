@@ -71,8 +71,8 @@ def build(result: Result) -> dict[str, Any]:
             for one in judgement.injected
         ],
         "deaths": [
-            {"gpu": death.gpu, "index": index[death.gpu], "test": death.test, "kind": death.kind.value, "why": death.why}
-            for death in result.evidence.deaths
+            {"gpu": one.gpu, "index": index[one.gpu], "test": one.test, "kind": one.kind.value, "why": one.why}
+            for one in result.evidence.deaths
         ],
         "notes": list(result.notes),
         "vote_key": ",".join(keys),
@@ -199,9 +199,10 @@ def summary(report: dict[str, Any]) -> list[str]:
     gpus = report["gpus"]
     counts = Counter(gpu["verdict"] for gpu in gpus)
     told = ", ".join(f"{counts[verdict.value]} {verdict.value}" for verdict in Verdict if counts[verdict.value])
+    many = f"{len(gpus)} GPU" + ("" if len(gpus) == 1 else "s")
+    where = f"{report['host']}, level {report['level']}, {many} on {report['backend']}"
     lines = [
-        f"{report['verdict']}: {report['host']}, level {report['level']}, {len(gpus)} GPUs on {report['backend']} "
-        f"({told or 'none tested'}), {report['elapsed_s']:.1f} s, seed {report['seed']}"
+        f"{report['verdict']}: {where} ({told or 'none tested'}), {report['elapsed_s']:.1f} s, seed {report['seed']}"
     ]
     for one in report["culprits"]:
         lines.append(f"  culprit: GPU {one['index']} ({one['gpu']}), {one['class']}: {one['why']}")
@@ -209,11 +210,9 @@ def summary(report: dict[str, Any]) -> list[str]:
             lines.append(f"  next: {NEXT[FaultClass(one['class'])]}")
     if not report["culprits"]:
         lines.append(f"  why: {report['why']}")
-    lines += [
-        f"  injected: {one['fault']} on GPU {one['index']}: changed {one['fired']} launches, "
-        + ("found" if one["found"] else "NOT found")
-        for one in report["injected"]
-    ]
+    for one in report["injected"]:
+        found = "found" if one["found"] else "NOT found"
+        lines.append(f"  injected: {one['fault']} on GPU {one['index']}: changed {one['fired']} launches, {found}")
     lines += [f"  not run: {one['id']}: {one['why']}" for one in report["not_run"]]
     if report["signatures"]:
         lines.append(f"  again: {report['signatures'][0]['reproduce']}")
@@ -258,13 +257,17 @@ def check_writable(path: Path) -> None:
     """
     if path.is_dir():
         raise IsADirectoryError(f"{path} is a directory")
+    if path.exists() and not path.is_file():  # renaming over a device would replace it
+        raise FileExistsError(f"{path} is no regular file")
+    path = path.resolve()
     descriptor, name = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
     os.close(descriptor)
     Path(name).unlink()
 
 
 def write(path: Path, text: str) -> None:
-    """Write a file whole or not at all: beside its target, to the disk, renamed. Raises OSError."""
+    """Write a file whole or not at all: beside its target (a link's target), to the disk, renamed. Raises OSError."""
+    path = path.resolve()
     descriptor, name = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
     temporary = Path(name)
     try:

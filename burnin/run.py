@@ -1,4 +1,4 @@
-"""A run from its options to its result: discovers, starts the children, tests them, gathers the evidence. No torch here.
+"""A run from its options to its result: discovers, starts the children, tests, gathers evidence. No torch here.
 
 What is asked of whom follows `weigh`; what it means is `judge`'s; what is written is `report`'s.
 """
@@ -82,9 +82,19 @@ def run(
     progress: Progress,
     monotonic: Callable[[], float],
     wall: Callable[[], float],
+    announce: Callable[[], None] = lambda: None,
     table: Mapping[str, Declaration] = TESTS,
 ) -> Result:
     """Burn in.
+
+    Args:
+        options: What the user asked for.
+        stop: Says when to end early.
+        progress: Hears what happens.
+        monotonic: Clock for durations, in seconds.
+        wall: Clock for the record, in seconds since 1970.
+        announce: Called once when everything that can be refused has been checked, before the first test.
+        table: The tests that exist.
 
     Raises:
         SpecError: The options ask for something that does not exist or cannot work (exit code 2).
@@ -95,7 +105,16 @@ def run(
     started_at_s, begun_s = wall(), monotonic()
     state = _State(backend=options.backend)
     with Children(monotonic=monotonic, stop=stop) as children:
-        runner = _Runner(options, declarations, table, state, children, progress, monotonic)
+        runner = _Runner(
+            options,
+            declarations,
+            table=table,
+            state=state,
+            children=children,
+            progress=progress,
+            monotonic=monotonic,
+            announce=announce,
+        )
         try:
             runner.go()
         except StoppedError:
@@ -143,12 +162,15 @@ class _Runner:
         self,
         options: Options,
         declarations: tuple[Declaration, ...],
+        *,
         table: Mapping[str, Declaration],
         state: _State,
         children: Children,
         progress: Progress,
         monotonic: Callable[[], float],
+        announce: Callable[[], None],
     ) -> None:
+        self._announce = announce
         self._options = options
         self._declarations = declarations
         self._table = table
@@ -165,7 +187,6 @@ class _Runner:
         state, options = self._state, self._options
         inject = {d.gpu: one for one in options.inject for d in state.devices if d.index == one.gpu}
         state.evidence = replace(state.evidence, devices=state.devices, injected=options.inject)
-        self._progress.devices(state.devices)
         self._check_cores()
         self._children.end(HOST)
         for device in state.devices:
@@ -177,6 +198,8 @@ class _Runner:
         computed = [d for d in self._declarations if d.workload is not None and state.backend in d.efforts]
         exact = self._table[SELFTEST_WORKLOAD]
         cases = self._list_cases(session, {d.id: d for d in [exact, *computed]}, inject)
+        self._announce()
+        self._progress.devices(state.devices)
         state.evidence = replace(state.evidence, quotas={d.id: _quota(d) for d in computed})
         self._before = self._count()
         if self._selftest(session, exact, cases[exact.id], inject):
@@ -261,9 +284,7 @@ class _Runner:
         """Whether to go on."""
         begun_s = self._monotonic()
         effort = exact.efforts[self._state.backend]
-        done = selftest.run(
-            session, exact, cases, seed=self._options.seed, launches=effort.launches, inject=inject
-        )
+        done = selftest.run(session, exact, cases, seed=self._options.seed, launches=effort.launches, inject=inject)
         self._state.test_elapsed_s[selftest.TEST] = self._monotonic() - begun_s
         self._state.evidence = merge(self._state.evidence, done.evidence)
         self._state.gaps.extend(done.missed)

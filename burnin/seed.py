@@ -92,19 +92,24 @@ def counters(low: int, count: int) -> Words:
 
 
 def random_words(key: int, start: int, count: int) -> Words:
-    """Return `count` words of 32 random bits for the linear indices from `start` on.
+    """Return `count` words of 32 random bits for the linear indices from `start` on: the second of each pair."""
+    return word_pairs(key, start, count)[1]
 
-    The definition: h = mix32(mix32(low ^ a) + b) with (a, b) = segment_keys(key, segment).
+
+def word_pairs(key: int, start: int, count: int) -> tuple[Words, Words]:
+    """Return two words of 32 random bits for each linear index from `start` on.
+
+    The definition: first = mix32(low ^ a), second = mix32(first + b) with (a, b) = segment_keys(key, segment).
     """
-    pieces = []
+    firsts, seconds = np.empty(count, dtype=np.uint32), np.empty(count, dtype=np.uint32)
+    done = 0
     for segment, low, piece in segments(start, count, CHUNK):
         a, b = segment_keys(key, segment)
-        words = counters(low, piece)
-        words ^= np.uint32(a)
-        mix32(words)
-        words += np.uint32(b)
-        pieces.append(mix32(words))
-    return np.concatenate(pieces) if pieces else np.empty(0, dtype=np.uint32)
+        first = mix32(counters(low, piece) ^ np.uint32(a))
+        firsts[done : done + piece] = first
+        seconds[done : done + piece] = mix32(first + np.uint32(b))
+        done += piece
+    return firsts, seconds
 
 
 def fill_integers(out: torch.Tensor, key: int, magnitude: int, *, start: int = 0) -> None:
@@ -127,8 +132,8 @@ def fill_integers(out: torch.Tensor, key: int, magnitude: int, *, start: int = 0
 def fill_normal(out: torch.Tensor, key: int, *, start: int = 0) -> None:
     """Fill `out` with near-normal floats that use the whole mantissa and a spread of exponents.
 
-    The sum of four 16-bit uniforms (Irwin-Hall) with seven random low bits is an integer below 2**24; it is scaled by
-    2**-22, and a quarter of the elements by up to 2**-7 more. Both steps are exact in float32, the only rounding is the
+    The sum of four random bytes (Irwin-Hall) with fifteen random bits below it is an integer below 2**24; it is scaled
+    by 2**-22, and a quarter of the elements by up to 2**-7 more. Both steps are exact in float32, the only rounding is the
     conversion to the dtype of `out` (to nearest, ties to even). Mean 0, standard deviation about 1, range (-4, 4).
 
     Args:
@@ -182,8 +187,8 @@ def _fill(out: torch.Tensor, key: int, start: int, magnitude: int) -> None:
         return
     for begin in range(0, flat.numel(), CHUNK):
         piece = flat[begin : begin + CHUNK]
-        words = random_words(key, start + begin, piece.numel())
-        values = _integers(words, magnitude) if magnitude else _normal(words)
+        first, second = word_pairs(key, start + begin, piece.numel())
+        values = _integers(second, magnitude) if magnitude else _normal(first, second)
         piece.copy_(torch.from_numpy(values))
 
 
@@ -193,12 +198,10 @@ def _integers(words: Words, magnitude: int) -> npt.NDArray[np.int32]:
     return scaled.astype(np.int32) - np.int32(magnitude)
 
 
-def _normal(words: Words) -> npt.NDArray[np.float32]:
-    """Turn each word into a near-normal float32, exactly (see `fill_normal`)."""
-    second = mix32(words ^ np.uint32(GOLDEN32))
-    third = mix32(second ^ np.uint32(GOLDEN32))
-    low = np.uint32(0xFFFF)
-    total = (words & low) + (words >> np.uint32(16)) + (second & low) + (second >> np.uint32(16))
-    whole = (total.astype(np.int32) - 131_070) * 128 + (third & np.uint32(127)).astype(np.int32)
-    spread = np.where((third >> np.uint32(16)) & np.uint32(3), 0, (third >> np.uint32(8)) & np.uint32(7))
+def _normal(first: Words, second: Words) -> npt.NDArray[np.float32]:
+    """Turn each pair of words into a near-normal float32, exactly (see `fill_normal`)."""
+    pairs = (first & np.uint32(0x00FF_00FF)) + (first >> np.uint32(8) & np.uint32(0x00FF_00FF))
+    total = ((pairs & np.uint32(0xFFFF)) + (pairs >> np.uint32(16))).astype(np.int32) - np.int32(510)
+    whole = total * np.int32(32_768) + (second & np.uint32(0x7FFF)).astype(np.int32)
+    spread = np.where(second >> np.uint32(18) & np.uint32(3), np.uint32(0), second >> np.uint32(15) & np.uint32(7))
     return np.ldexp(whole.astype(np.float32), -22 - spread.astype(np.int32))

@@ -72,7 +72,9 @@ class Session:
         heard: list[Answer] = []
         living = self._children.living
         if living:
-            requests = [ListCases(test=declaration.id, workload=declaration.workload, inject=one) for one in asked]
+            requests: list[Request] = [
+                ListCases(test=declaration.id, workload=declaration.workload, inject=one) for one in asked
+            ]
             self._ask({living[0]: requests}, declaration, lambda _, answer: heard.append(answer))
         if not heard:
             raise SpecError(f"{declaration.id}: no process is left that could list its cases")

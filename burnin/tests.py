@@ -97,7 +97,7 @@ def _computed(test: str, what: str, workload: str, *, exact: bool, efforts: Mapp
     )
 
 
-_SMALL = Effort(launches=4, rounds=2)
+_SMALL = Effort(launches=8, rounds=3)
 """For devices that are computed on a CPU."""
 
 TESTS: Mapping[str, Declaration] = {

@@ -1,8 +1,9 @@
 """The checksum of `burnin.checksum` in one pass over memory, without atomics.
 
 Each program adds up (word + 1) * weight modulo 2**64 and stores one partial sum; a second, tiny kernel (or one torch
-`sum` over many launches) adds those. The weight costs two 32-bit multiplications and the product one widening multiply:
-a 64-bit mix would make the kernel wait for integer multiplications instead of memory.
+`sum` over many launches) adds those. The speed limit is integer instructions, not memory: about a dozen a word are
+affordable, hence the 32-bit weights, whose first multiplication is moved out of the loop (counter * constant + a is an
+addition where counters advance by a constant), and the unmasked paths for what is a multiple of the block.
 """
 
 from typing import Any
@@ -11,7 +12,7 @@ import torch
 import triton
 import triton.language as tl
 
-from burnin.kernels.mix import mix32, segment_keys, unsigned
+from burnin.kernels.mix import segment_keys, unsigned
 from burnin.seed import signed32
 
 BLOCK = 4096
@@ -25,9 +26,16 @@ ROWS = 32
 
 
 @triton.jit
-def weigh(words: "Any", low: "Any", a: "Any", b: "Any") -> Any:
-    """(word + 1) * weight as uint64, for int32 words at the low indices `low` (uint32)."""
-    weights = ((mix32(low ^ a) ^ b) | 1).to(tl.uint64)
+def spread(counter: "Any") -> Any:
+    """The first, linear step of a weight: the counter times the golden ratio of 2**32, as uint32."""
+    return counter.to(tl.uint32) * 0x9E3779B1
+
+
+@triton.jit
+def weigh(words: "Any", spread_counters: "Any", b: "Any") -> Any:
+    """(word + 1) * weight as uint64, for int32 words and their counters after `spread` and the addition of `a`."""
+    mixed = (spread_counters ^ (spread_counters >> 15)) * 0x85EBCA6B
+    weights = ((mixed ^ (mixed >> 16) ^ b) | 1).to(tl.uint64)
     return words.to(tl.uint32, bitcast=True).to(tl.uint64) * weights + weights
 
 
@@ -43,7 +51,7 @@ def load_tail(raw: "Any", n_words: "Any", TAIL: tl.constexpr) -> Any:  # noqa: N
     return word
 
 
-@triton.jit(do_not_specialize=["key_low", "key_high"])
+@triton.jit(do_not_specialize=["n_words", "key_low", "key_high"])
 def flat_sums(
     partials: "Any",
     words: "Any",
@@ -58,6 +66,7 @@ def flat_sums(
     program = tl.program_id(0)
     programs = tl.num_programs(0)
     lane = tl.arange(0, BLOCK)
+    spread_lane = spread(lane)
     key_low = unsigned(key_low)
     key_high = unsigned(key_high)
     total = tl.zeros([BLOCK], dtype=tl.uint64)
@@ -66,19 +75,19 @@ def flat_sums(
         base = (program + step * programs).to(tl.int64) * BLOCK
         # 2**32 is a multiple of BLOCK: a block lies in one segment.
         a, b = segment_keys(key_low, key_high, (base >> 32).to(tl.uint32))
-        total += weigh(tl.load(words + base + lane), base.to(tl.uint32) + lane.to(tl.uint32), a, b)
+        total += weigh(tl.load(words + base + lane), spread_lane + (spread(base) + a), b)
     if program == whole % programs:
         base = whole.to(tl.int64) * BLOCK
         a, b = segment_keys(key_low, key_high, (base >> 32).to(tl.uint32))
         inside = base + lane < n_words
         found = tl.load(words + base + lane, mask=inside, other=0)
-        total += tl.where(inside, weigh(found, base.to(tl.uint32) + lane.to(tl.uint32), a, b), 0)
+        total += tl.where(inside, weigh(found, spread_lane + (spread(base) + a), b), 0)
     result = tl.sum(total, axis=0)
-    if TAIL > 0:
+    if TAIL > 0:  # noqa: SIM102 - this condition is decided at compile time, the next is not
         if program == 0:
             end = n_words.to(tl.int64)
             a, b = segment_keys(key_low, key_high, (end >> 32).to(tl.uint32))
-            result += weigh(load_tail(raw, end, TAIL), end.to(tl.uint32), a, b)
+            result += weigh(load_tail(raw, end, TAIL), spread(end) + a, b)
     tl.store(partials + program, result.to(tl.int64, bitcast=True))
 
 
@@ -91,7 +100,7 @@ def add_up(slot: "Any", partials: "Any", count: "Any", length_low: "Any", length
     tl.store(slot, total + length.to(tl.int64, bitcast=True))
 
 
-@triton.jit(do_not_specialize=["key_low", "key_high", "tail_tile"])
+@triton.jit(do_not_specialize=["n_words", "tail_tile", "key_low", "key_high"])
 def tile_sums(
     out: "Any",
     words: "Any",
@@ -104,36 +113,48 @@ def tile_sums(
     tail_tile: "Any",
     key_low: "Any",
     key_high: "Any",
+    EVEN: tl.constexpr,  # noqa: N803
     ALIGNED: tl.constexpr,  # noqa: N803
     TAIL: tl.constexpr,  # noqa: N803
     TILE: tl.constexpr,  # noqa: N803
     TILE_WORDS: tl.constexpr,  # noqa: N803
     ROWS: tl.constexpr,  # noqa: N803
 ) -> None:
-    """One program a tile of TILE rows by TILE elements (TILE_WORDS words); a word belongs to the tile of its first byte."""
-    program = tl.program_id(0)
+    """One program a tile of TILE rows by TILE elements (TILE_WORDS words); a word belongs to the tile of its first byte.
+
+    EVEN: all tiles are whole. ALIGNED: rows begin at a word.
+    """
+    # Last tile first: what the product before this launch wrote last is still in the second-level cache.
+    program = tl.num_programs(0) - 1 - tl.program_id(0)
     down = program // tiles_across
     across = program % tiles_across
     a, b = segment_keys(unsigned(key_low), unsigned(key_high), (program * 0).to(tl.uint32))
-    column = across * TILE_WORDS + tl.arange(0, TILE_WORDS)
+    lane = tl.arange(0, TILE_WORDS)
+    column = across * TILE_WORDS + lane
     total = tl.zeros([ROWS, TILE_WORDS], dtype=tl.uint64)
     for step in range(0, TILE, ROWS):
         row = (down * TILE + step + tl.arange(0, ROWS)).to(tl.int64)
         if ALIGNED:
-            index = (row * row_words)[:, None] + column[None, :]
+            first = row * row_words + across * TILE_WORDS
             inside = (row < rows)[:, None] & (column < row_words)[None, :]
         else:
             # Rows begin inside a word: the tile's words of a row are those whose first byte lies in it.
-            first = (row * row_bytes + across * (TILE_WORDS * 4) + 3) // 4
-            after = (tl.minimum(row * row_bytes + (across + 1) * (TILE_WORDS * 4), (row + 1) * row_bytes) + 3) // 4
-            index = first[:, None] + tl.arange(0, TILE_WORDS)[None, :]
+            begin = row * row_bytes + across * (TILE_WORDS * 4)
+            first = (begin + 3) // 4
+            after = (tl.minimum(begin + TILE_WORDS * 4, (row + 1) * row_bytes) + 3) // 4
+            index = first[:, None] + lane[None, :]
             inside = (row < rows)[:, None] & (index < after[:, None]) & (index < n_words)
-        found = tl.load(words + index, mask=inside, other=0)
-        total += tl.where(inside, weigh(found, index.to(tl.uint32), a, b), 0)
+        where = words + first[:, None] + lane[None, :]
+        counters = (spread(first) + a)[:, None] + spread(lane)[None, :]
+        if EVEN:
+            total += weigh(tl.load(where), counters, b)
+        else:
+            total += tl.where(inside, weigh(tl.load(where, mask=inside, other=0), counters, b), 0)
     result = tl.sum(tl.sum(total, axis=1), axis=0)
-    if TAIL > 0:
+    if TAIL > 0:  # noqa: SIM102 - this condition is decided at compile time, the next is not
         if program == tail_tile:
-            result += weigh(load_tail(raw, n_words.to(tl.int64), TAIL), n_words.to(tl.uint32), a, b)
+            end = n_words.to(tl.int64)
+            result += weigh(load_tail(raw, end, TAIL), spread(end) + a, b)
     tl.store(out + program, result.to(tl.int64, bitcast=True))
 
 
@@ -183,6 +204,7 @@ def launch_tiles(out: torch.Tensor, matrix: torch.Tensor, key: int) -> None:
         tail_row // TILE * tiles_across + tail_byte // (TILE * matrix.element_size()),
         signed32(key),
         signed32(key >> 32),
+        EVEN=rows % TILE == 0 and columns % TILE == 0,
         ALIGNED=row_bytes % 4 == 0,
         TAIL=tail,
         TILE=TILE,

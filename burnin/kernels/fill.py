@@ -32,16 +32,15 @@ def fill(
     """Write `count` elements from linear index `segment` * 2**32 + `low` on; the range stays inside the segment."""
     offsets = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
     a, b = segment_keys(unsigned(key_low), unsigned(key_high), unsigned(segment))
-    words = mix32((unsigned(low) + offsets.to(tl.uint32)) ^ a)
-    words = mix32(words + b)
+    first = mix32((unsigned(low) + offsets.to(tl.uint32)) ^ a)
+    words = mix32(first + b)
     if BITS:
         values = words.to(tl.int32, bitcast=True)
     elif NORMAL:
-        second = mix32(words ^ 0x9E3779B9)
-        third = mix32(second ^ 0x9E3779B9)
-        total = (words & 0xFFFF) + (words >> 16) + (second & 0xFFFF) + (second >> 16)
-        whole = (total.to(tl.int32) - 131070) * 128 + (third & 127).to(tl.int32)
-        spread = tl.where(((third >> 16) & 3) == 0, (third >> 8) & 7, 0).to(tl.int32)
+        pairs = (first & 0x00FF00FF) + ((first >> 8) & 0x00FF00FF)
+        total = ((pairs & 0xFFFF) + (pairs >> 16)).to(tl.int32) - 510
+        whole = total * 32768 + (words & 0x7FFF).to(tl.int32)
+        spread = tl.where(((words >> 18) & 3) == 0, (words >> 15) & 7, 0).to(tl.int32)
         # The power of two 2**(-22 - spread) is put together from its exponent bits: no rounding, no libm.
         values = whole.to(tl.float32) * ((105 - spread) << 23).to(tl.float32, bitcast=True)
     else:

@@ -144,11 +144,12 @@ class Agent:
             changed = asyncio.create_task(self._sampler.inventory_changed.wait())
             try:
                 await asyncio.wait({line, changed}, return_when=asyncio.FIRST_COMPLETED)
+                ended = line.done()
             finally:
                 line.cancel()
                 changed.cancel()
                 await asyncio.wait({line, changed})
-            if not line.cancelled():
+            if ended:
                 line.result()
                 raise RuntimeError("the uplink ended by itself, which it never should")
 

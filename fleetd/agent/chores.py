@@ -66,6 +66,8 @@ class Chores:
         self._reports = reports
         self._config = config
         self._accepted = asyncio.Event()
+        self._untold: BurninEnded | None = None
+        """A finding that the spool did not take, or whose order did not close: nothing is run again for that."""
         self.runs_total = {verdict.value: 0 for verdict in Verdict}
         self.findings_total = 0
         self.burner_errors_total = 0
@@ -99,7 +101,6 @@ class Chores:
                     await self._carry_out(waiting[0])
                 wait_s = _RETRY_FIRST_S
             except StoreError as error:
-                # The burn-in's report is on disk, so nothing has to be run again when the store is back.
                 self.store_errors_total += 1
                 _log.error("chores_wait_for_the_disk", why=str(error), retry_s=wait_s)
                 await self._clock.sleep_s(wait_s)
@@ -131,28 +132,37 @@ class Chores:
 
     async def _carry_out(self, order: RunBurnin) -> None:
         """One order from wherever it stands to its end. Raises StoreError."""
-        report = self._reports / f"{hashlib.sha256(order.id.encode()).hexdigest()[:32]}.json"
-        finding = await self._burn(order, report)
+        if self._untold is None or self._untold.order_id != order.id:
+            self._untold = await self._burn(order)
+        finding = self._untold
         self._spool.append(finding)
         self._orders.close_order(order.id)
+        self._untold = None
         self.findings_total += 1
         self.runs_total[finding.verdict] += 1
         _log.info("burnin_ended", order=order.id, level=order.level, verdict=finding.verdict, why=finding.why)
         self._prune()
 
-    async def _burn(self, order: RunBurnin, report: Path) -> BurninEnded:
-        if not report.exists():
-            # Accepted when it was valid, but the agent or the host was restarted since.
-            if why := self._invalid(order):
-                return self._not_judged(order, f"the burn-in did not run to its end before a restart, and now {why}")
-            _log.info("burnin_begins", order=order.id, level=order.level, why=order.why)
-            try:
-                await self._burner.burn(order, report)
-            except BurnerError as error:
-                self.burner_errors_total += 1
-                return self._not_judged(order, str(error))
+    async def _burn(self, order: RunBurnin) -> BurninEnded:
+        report = self._reports / f"{hashlib.sha256(order.id.encode()).hexdigest()[:32]}.json"
+        if (finding := self._judged(order, report)) is not None:
+            return finding  # from before a restart
+        # It was valid when it was accepted, but the agent or the host may have been restarted since.
+        if why := self._invalid(order):
+            return self._not_judged(order, f"the burn-in did not run to its end before a restart, and now {why}")
+        _log.info("burnin_begins", order=order.id, level=order.level, why=order.why)
         try:
-            return judged(order, _read(report), at_s=self._clock.wall_s())
+            await self._burner.burn(order, report)
+        except BurnerError as error:
+            self.burner_errors_total += 1
+            return self._not_judged(order, str(error))
+        return self._judged(order, report) or self._not_judged(order, f"the burn-in's report is gone: {report}")
+
+    def _judged(self, order: RunBurnin, report: Path) -> BurninEnded | None:
+        """The finding that the report on disk gives; None when there is no report."""
+        try:
+            content = _read(report)
+            return None if content is None else judged(order, content, at_s=self._clock.wall_s())
         except ReportError as error:
             self.report_errors_total += 1
             return self._not_judged(order, f"{error} ({report})")
@@ -169,11 +179,13 @@ class Chores:
             _log.warning("old_reports_stay", why=str(error))
 
 
-def _read(report: Path) -> bytes:
-    """The report's bytes. Raises ReportError."""
+def _read(report: Path) -> bytes | None:
+    """The report's bytes; None when it is not there. Raises ReportError."""
     try:
         with report.open("rb") as file:
             content = file.read(REPORT_BYTES_MAX + 1)
+    except FileNotFoundError:
+        return None
     except OSError as error:
         raise ReportError(f"the report is unreadable: {error.strerror}") from error
     if len(content) > REPORT_BYTES_MAX:

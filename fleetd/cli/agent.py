@@ -5,8 +5,9 @@ from pathlib import Path
 import click
 
 from fleetd.cli.failure import Failure
-from fleetd.compose import run_agent
-from fleetd.config import ConfigError, load_agent
+from fleetd.compose.agent import run_agent
+from fleetd.config import ConfigError
+from fleetd.config.files import load_agent
 from fleetd.ports import PortError
 
 

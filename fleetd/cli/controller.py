@@ -5,8 +5,9 @@ from pathlib import Path
 import click
 
 from fleetd.cli.failure import Failure
-from fleetd.compose import run_controller
-from fleetd.config import ConfigError, load_controller
+from fleetd.compose.controller import run_controller
+from fleetd.config import ConfigError
+from fleetd.config.files import load_controller
 from fleetd.ports import PortError
 
 

@@ -160,7 +160,7 @@ class _Builder:
             if key in ignore:
                 continue
             if key not in declared:
-                near = difflib.get_close_matches(key, declared, n=1)
+                near = [d for d in declared if d.startswith(key)] or difflib.get_close_matches(key, declared, n=1)
                 hint = f"; did you mean `{near[0]}`?" if near else f"; there are: {', '.join(declared)}"
                 raise self._error(key_node, f"unknown key `{_join(path, key)}`{hint}")
             self.lines[_join(path, key)] = _line(key_node)

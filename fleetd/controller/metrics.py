@@ -6,7 +6,6 @@ from collections.abc import Iterator
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
-from fleetd import __version__
 from fleetd.controller.controller import Controller
 from fleetd.model.host import Lifecycle
 
@@ -64,6 +63,3 @@ class ControllerCollector(Collector):
             ("fleetd_store_errors", "Batches of events that the ledger refused.", judge.store_errors_total),
         ):
             yield CounterMetricFamily(name, help_text, value=value)
-        build = GaugeMetricFamily("fleetd_build_info", "1; the version is a label.", labels=["version", "role"])
-        build.add_metric([__version__, "controller"], 1)
-        yield build

@@ -57,16 +57,29 @@ def weigh(draft: Draft, finding: Finding, fleet: FleetView, *, ordered: bool) ->
         _add_evidence(draft, finding, responses)
         return
     if serious:
-        draft.set(proof=None)  # whatever passed before, passed before this
+        _void(draft, finding, running=False)
     if _quarantine(draft, finding, fleet, responses):
         return
     said = "; ".join(r.why for r in responses)
-    if serious:
+    if serious and draft.host.proof is not None:
+        draft.say(f"{said}; that was before the last boot, and a burn-in has passed since")
+    elif serious:
         draft.move(Lifecycle.SUSPECT, said)
     else:
         draft.say(said)
     _keep_back(draft, responses)
     _look_again_or_notify(draft, responses, ordered=ordered)
+
+
+def _void(draft: Draft, finding: Finding, *, running: bool) -> None:
+    """Take the proof back that was given before this evidence, and on request stop waiting for a run that began before.
+
+    Evidence of an earlier boot, which waited in a spool, is older than all that this boot has proven or is proving.
+    """
+    if finding.boot_id == draft.host.boot_id:
+        draft.set(proof=None)
+        if running:
+            draft.set(pending=None, attempts=0)
 
 
 def _blamed(finding: Finding) -> tuple[tuple[GpuId | None, FaultClass], ...]:
@@ -147,10 +160,10 @@ def _add_evidence(draft: Draft, finding: Finding, responses: tuple[Response, ...
     """On a host that is out of service: no second order, whatever is found."""
     for r in responses:
         if isinstance(finding, BurninEnded) or (r.accusation.fault_class.is_hardware and r.then not in HARMLESS):
-            draft.set(proof=None)  # what passed, passed before this
+            _void(draft, finding, running=False)
         if r.then is Action.QUARANTINE and r.stage is Stage.ENFORCE:
             _hold(draft, finding, r)
-            draft.set(pending=None)  # what runs began before this
+            _void(draft, finding, running=True)
         draft.say(f"already {draft.host.state}: {r.why}")
 
 
@@ -166,7 +179,7 @@ def _quarantine(draft: Draft, finding: Finding, fleet: FleetView, responses: tup
     said = "; ".join(r.why for r in accusing)
     order = draft.quarantine_order(said)
     objection = budget.objection(fleet, draft.policy.budgets.quarantines, now_s=draft.now_s)
-    draft.set(pending=None, attempts=0)  # a run that began before this evidence proves nothing about it
+    _void(draft, finding, running=True)
     if objection is None:
         for r in accusing:
             _hold(draft, finding, r)

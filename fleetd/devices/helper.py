@@ -77,7 +77,7 @@ class HelperDevices:
             if not self._inventory:
                 await self._discover()
             child = await self._ready()
-            troubles = {gpu: "the driver no longer names it" for gpu in self._gone}
+            troubles = dict.fromkeys(self._gone, "the driver no longer names it")
             samples: list[GpuSample] = []
             for gpu in (entry.gpu for entry in self._inventory):
                 if self._left_alone(gpu):

@@ -43,6 +43,7 @@ class AgentLink(agent_pb2_grpc.AgentLinkServicer):
         self._secure = secure
         self._hello_s = hello_s
         self._sessions: dict[HostName, _Session] = {}
+        self._streams: set[asyncio.Task[None]] = set()  # bounded by the server's limit on streams
 
     @property
     def sessions(self) -> int:
@@ -58,6 +59,18 @@ class AgentLink(agent_pb2_grpc.AgentLinkServicer):
     async def Connect(self, request_iterator: object, context: Context) -> None:  # type: ignore[override]  # noqa: N802
         """Serve one stream until either side ends it."""
         del request_iterator  # read message by message from the context
+        # A task of its own, which gRPC's cancellation passes on to: `finish` can wait for it.
+        stream = asyncio.create_task(self._connect(context))
+        self._streams.add(stream)
+        stream.add_done_callback(self._streams.discard)
+        await stream
+
+    async def finish(self) -> None:
+        """Wait for the streams that are still ending."""
+        while self._streams:
+            await asyncio.wait(self._streams)
+
+    async def _connect(self, context: Context) -> None:
         try:
             try:
                 last_words = await self._serve(context)
@@ -181,7 +194,8 @@ class _Session:
             try:
                 await asyncio.shield(call)
             except asyncio.CancelledError:
-                await asyncio.wait({call})
+                # A second cancellation may cut this short; the door's own call runs on all the same.
+                await asyncio.gather(call, return_exceptions=True)
                 raise
 
     async def _handle(self, message: agent_pb2.AgentMessage) -> None:

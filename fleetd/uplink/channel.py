@@ -48,7 +48,7 @@ def failure(error: grpc.aio.AioRpcError, address: str) -> UplinkError | Refused:
         case grpc.StatusCode.DEADLINE_EXCEEDED:
             return UplinkError(f"the controller at {address} does not answer: look at its log, or try again")
         case code:
-            return UplinkError(f"the controller at {address} failed: {code.name}: {details}")
+            return UplinkError(f"the connection to the controller at {address} failed ({code.name}: {details})")
 
 
 def _unavailable(details: str, address: str) -> str:

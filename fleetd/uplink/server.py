@@ -65,6 +65,7 @@ class Server:
         if grace_s > 0:
             self._link.drain(why, self._config.drain_retry_after_seconds)
         await self._server.stop(grace_s)
+        await self._link.finish()
         await self._calls.finish()
 
 

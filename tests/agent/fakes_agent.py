@@ -87,6 +87,7 @@ class FakeSpool:
         self.findings: list[Finding] = []
         self.refuse = 0
         self.appended = asyncio.Event()
+        self.refused = asyncio.Event()
 
     @property
     def id(self) -> SpoolId:
@@ -95,6 +96,7 @@ class FakeSpool:
     def append(self, finding: Finding) -> int:
         if self.refuse:
             self.refuse -= 1
+            self.refused.set()
             raise StoreError("disk full")
         ids = [kept.id for kept in self.findings]
         if finding.id not in ids:
@@ -175,9 +177,13 @@ class FakeBurner:
             outcome = self.outcome(order)
             if isinstance(outcome, BurnerError):
                 raise outcome
-            report.write_text(outcome if isinstance(outcome, str) else json.dumps(outcome))
+            _write(report, outcome)
         finally:
             self.running -= 1
+
+
+def _write(report: Path, outcome: dict[str, Any] | str) -> None:
+    report.write_text(outcome if isinstance(outcome, str) else json.dumps(outcome))
 
 
 class FakeUplink:

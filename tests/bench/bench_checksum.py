@@ -15,11 +15,13 @@ from pathlib import Path
 import torch
 
 from burnin import checksum as cs
-from burnin.seed import fill_bits
+from burnin.seed import fill_bits, fill_normal
 
 
 def seconds(work: Callable[[], object], launches: int) -> float:
-    """Device time of one launch, from CUDA events around several."""
+    """Device time of one launch, from CUDA events around several that are queued behind a wait."""
+    # Without the wait a small launch would be timed by how fast the host can queue it.
+    torch.cuda._sleep(100_000 * launches)
     begin, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
     begin.record()
     for _ in range(launches):
@@ -46,12 +48,14 @@ def main() -> int:
     slot = torch.zeros(1, dtype=torch.int64, device="cuda")
     bf16 = source[: 2 * 8192 * 8192].view(torch.bfloat16).view(8192, 8192)
     fp32 = source[: 4 * 8192 * 8192].view(torch.float32).view(8192, 8192)
+    operand = torch.empty_like(bf16)
     tiles = torch.zeros(cs.tile_count(bf16), dtype=torch.int64, device="cuda")
     work: dict[str, tuple[Callable[[], object], int, int]] = {
         "copy": (lambda: copy.copy_(source), 2 * size, 3),
         "flat": (lambda: cs.checksum_into(slot, source, 3), size, 3),
         "tiles_bf16_8192": (lambda: cs.tile_sums_into(tiles, bf16, 3), bf16.nbytes, 50),
         "tiles_fp32_8192": (lambda: cs.tile_sums_into(tiles, fp32, 3), fp32.nbytes, 50),
+        "fill_normal_bf16_8192": (lambda: fill_normal(operand, 5), bf16.nbytes, 50),
         "flat_bf16_8192": (lambda: cs.checksum_into(slot, bf16, 3), bf16.nbytes, 50),
     }
     for function, _, _ in work.values():

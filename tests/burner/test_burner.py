@@ -23,9 +23,8 @@ from pathlib import Path
 options = dict(a[2:].split("=", 1) for a in sys.argv[1:] if a.startswith("--"))
 report, folder = Path(options["json"]), Path(__file__).parent
 (folder / "argv").write_text(json.dumps(sys.argv[1:]))
-def started():
-    (folder / "pid.part").write_text(str(os.getpid()))
-    (folder / "pid.part").rename(folder / "pid")
+def started(*others):
+    (folder / "started").write_text(json.dumps([os.getpid(), *others]))  # a FIFO: waits for the test
 def for_ever():
     while True:
         threading.Event().wait(1)
@@ -52,16 +51,16 @@ class Stage:
         python = folder / "python"
         python.write_text(f"#!{sys.executable}\n{PRELUDE}{script}")
         python.chmod(0o755)
+        os.mkfifo(folder / "started")
         self.report = folder / "reports" / "r.json"
         self.burner = ProcessBurner(host=HostName("h1"), config=BurnerConfig(python=str(python), **config))
 
     async def burn(self) -> None:
         await self.burner.burn(order(), self.report)
 
-    async def pid(self, name: str = "pid") -> int:
-        while not (self.folder / name).exists():
-            await asyncio.sleep(0.01)
-        return int((self.folder / name).read_text())
+    async def started(self) -> list[int]:
+        """Process numbers, as soon as the script says that it runs."""
+        return list(json.loads(await asyncio.to_thread((self.folder / "started").read_text)))
 
 
 MakeStage = Callable[..., Stage]
@@ -77,14 +76,16 @@ def run(case: Awaitable[None]) -> None:
 
 
 async def gone(pid: int) -> None:
-    def there() -> bool:
-        try:
-            return ") Z " not in Path(f"/proc/{pid}/stat").read_text()
-        except OSError:
-            return False
-
-    while there():
-        await asyncio.sleep(0.01)
+    """Wait for the end of any process, a child of ours or not."""
+    try:
+        pidfd = os.pidfd_open(pid)
+    except ProcessLookupError:
+        return
+    ended = asyncio.Event()
+    asyncio.get_running_loop().add_reader(pidfd, ended.set)
+    await ended.wait()
+    asyncio.get_running_loop().remove_reader(pidfd)
+    os.close(pidfd)
 
 
 @pytest.mark.parametrize("code", [0, 1, 3])
@@ -146,18 +147,19 @@ def test_past_the_deadline_it_is_ended_and_so_is_its_group_when_it_does_not_list
     script = """
 signal.signal(signal.SIGTERM, signal.SIG_IGN)
 child = subprocess.Popen([sys.executable, "-c", "import threading; threading.Event().wait()"])
-(folder / "child").write_text(str(child.pid))
 print("stuck in test gemm.exact", file=sys.stderr, flush=True)
-started()
+started(child.pid)
 for_ever()
 """
-    burn = stage(script, deadline_seconds=1.0)
+    burn = stage(script, deadline_seconds=2.0)
 
     async def case() -> None:
-        with pytest.raises(BurnerError, match="ended after 1 s; it said: stuck in test gemm.exact"):
-            await burn.burn()
-        await gone(await burn.pid())
-        await gone(await burn.pid("child"))
+        task = asyncio.create_task(burn.burn())
+        pids = await burn.started()
+        with pytest.raises(BurnerError, match=r"ended after 2 s; it said: stuck in test gemm\.exact"):
+            await task
+        for pid in pids:
+            await gone(pid)
 
     run(case())
 
@@ -169,7 +171,7 @@ def test_a_cancelled_burn_lets_the_burnin_end_by_itself(stage: MakeStage) -> Non
 
     async def case() -> None:
         task = asyncio.create_task(burn.burn())
-        pid = await burn.pid()
+        (pid,) = await burn.started()
         task.cancel()
         with pytest.raises(asyncio.CancelledError):
             await asyncio.wait_for(task, 2.0)
@@ -190,10 +192,10 @@ report.write_text("{}")
 
     async def case() -> None:
         await burn.burn()
-        assert burn.report.exists()
-        os.kill(await burn.pid("child"), signal.SIGKILL)
 
     run(case())
+    assert burn.report.exists()
+    os.kill(int((burn.folder / "child").read_text()), signal.SIGKILL)
 
 
 def test_killing_the_agent_leaves_no_burnin(stage: MakeStage) -> None:
@@ -210,7 +212,7 @@ asyncio.run(burner.burn(order, Path({str(burn.report)!r})))
     process = subprocess.Popen([sys.executable, "-c", agent])
 
     async def case() -> None:
-        pid = await burn.pid()
+        (pid,) = await burn.started()
         process.kill()
         await gone(pid)
 

@@ -5,8 +5,8 @@ from dataclasses import replace
 import pytest
 
 from fleetd.core.budget import FleetView
-from fleetd.core.lifecycle import MAX_EVIDENCE
-from fleetd.core.policy import Action, Burnin, FindingKind, Rule, Stage, When
+from fleetd.core.lifecycle import MAX_EVIDENCE, MAX_STRIKES
+from fleetd.core.policy import MAX_STRIKES_PER_GPU, Action, Burnin, FindingKind, Rule, Stage, When
 from fleetd.model.event import OperatorQuarantined
 from fleetd.model.finding import FaultClass, Scope, Severity, Verdict
 from fleetd.model.host import Lifecycle
@@ -147,6 +147,17 @@ def test_the_same_fact_told_twice_is_one_strike() -> None:
         d.send(burnt(Verdict.FAIL, ("G0", TRANSIENT), order=None, id="f1"))
     assert len(d.known.strikes) == 1
     assert d.known.state is Lifecycle.SUSPECT
+
+
+def test_what_a_host_remembers_is_bounded_and_the_newest_stays() -> None:
+    d = Driven(policy=with_rules()).healthy()
+    for n in range(MAX_STRIKES + 50):
+        d.send(burnt(Verdict.FAIL, (f"G{n % 25}", TRANSIENT), order=None, id=f"f{n}"))
+    assert len(d.known.strikes) == MAX_STRIKES
+    for n in range(20):
+        d.send(burnt(Verdict.FAIL, ("G0", TRANSIENT), order=None, id=f"g{n}"))
+    own = [s.finding for s in d.known.strikes if s.gpu == "G0"]
+    assert own == [f"g{n}" for n in range(20 - MAX_STRIKES_PER_GPU, 20)]
 
 
 def test_a_rerun_that_passes_makes_a_suspect_healthy_and_keeps_the_strike() -> None:

@@ -6,7 +6,7 @@ from fleetd.core.budget import FleetView
 from fleetd.core.judgement import judge
 from fleetd.core.policy import Policy
 from fleetd.model.event import BurninRefused, OperatorQuarantined, OperatorReleased, TimePassed
-from fleetd.model.finding import FaultClass, Severity, Verdict
+from fleetd.model.finding import FaultClass, Scope, Severity, Verdict
 from fleetd.model.host import Lifecycle
 from fleetd.model.ids import HostName, OrderId
 from fleetd.model.order import Notify, Quarantine, Release, RunBurnin
@@ -164,7 +164,8 @@ def test_a_late_fail_still_counts_as_evidence() -> None:
     d.send(hello(boot="b2"))
     step = d.send(burnt(Verdict.FAIL, ("G0", PERSISTENT), order="h1/1/burnin", id="f", boot="b1"))
     assert step.state.state is Lifecycle.QUARANTINED
-    assert step.state.pending is None  # what runs began before the evidence
+    d.send(burnt(Verdict.PASS, order=d.pending, id="p", boot="b2"))  # it began after the evidence, so it is proof
+    assert not d.send(release()).refused
 
 
 @pytest.mark.parametrize("level", ["self", "quick"])
@@ -237,6 +238,28 @@ def test_a_proof_of_the_last_boot_is_none() -> None:
     assert d.send(release()).refused
 
 
+def test_a_burnin_that_began_before_new_evidence_is_no_proof() -> None:
+    d = condemned()
+    d.send(hello(boot="b2"))
+    order = d.pending
+    d.send(fault(PERSISTENT, Severity.FATAL, id="x", boot="b2"))
+    d.send(burnt(Verdict.PASS, order=order, id="p", boot="b2"))
+    assert d.send(release()).refused
+
+
+def test_evidence_that_waited_in_a_spool_over_a_reboot_does_not_undo_what_came_after() -> None:
+    d = condemned()
+    d.send(hello(boot="b2"))
+    d.send(fault(PERSISTENT, Severity.FATAL, id="x", boot="b1"))
+    d.send(burnt(Verdict.PASS, order=d.pending, id="p", boot="b2"))
+    d.send(fault(PERSISTENT, Severity.FATAL, id="y", boot="b1"))
+    assert d.known.holds[0].evidence == ("f1",)
+    assert len(d.known.holds) == 2  # the faults name another GPU than the burn-in did
+    assert not d.send(release()).refused
+    step = d.send(fault(FaultClass.NONE, Severity.ERROR, id="z", boot="b1", scope=Scope.APP))
+    assert step.state.state is Lifecycle.HEALTHY
+
+
 def test_a_manual_class_needs_an_operator_and_no_burnin() -> None:
     d = Driven(policy=Policy(**{**_fields(POLICY), "proofs": {PERSISTENT: "manual"}}))
     d.send(hello())
@@ -254,6 +277,25 @@ def test_the_strongest_proof_asked_for_is_run_and_a_weaker_pass_is_not_enough() 
     d.send(hello(boot="b2"))
     assert d.known.pending is not None
     assert d.known.pending.level == "qualify"
+
+
+def test_a_weaker_pass_than_a_hold_asks_for_is_no_proof() -> None:
+    d = Driven(policy=Policy(**{**_fields(POLICY), "proofs": {PERSISTENT: "qualify"}}))
+    d.send(hello())
+    d.send(hello(boot="b2"))
+    d.send(burnt(Verdict.FAIL, ("G0", PERSISTENT), order=None, id="f", boot="b1"))
+    step = d.send(burnt(Verdict.PASS, order=d.pending, id="p", boot="b2"))  # ordered at `smoke` before the hold
+    assert "`qualify` must pass" in step.why
+    assert d.send(release()).refused
+
+
+def test_since_is_the_time_of_entering_the_state() -> None:
+    d = Driven().healthy()
+    d.send(fault(FaultClass.NONE, Severity.ERROR, id="x", scope=Scope.APP), at_s=5)
+    assert d.known.state is Lifecycle.HEALTHY
+    for n in (10, 20):
+        d.send(burnt(Verdict.FAIL, order=None, id=f"f{n}", fault_class=FaultClass.SLOW), at_s=n)
+    assert (d.known.state, d.known.since_s) == (Lifecycle.SUSPECT, 10)
 
 
 def test_an_operators_quarantine_needs_no_evidence_and_his_release_no_proof() -> None:

@@ -1,8 +1,8 @@
 """A stand-in for the binding, loaded by the helper process as `pynvml`; what it does is told by a JSON file.
 
-FAKE_NVML names a file: {"init_error": code?, "init_hang": bool?, "print": text?, "gpus": {UUID: {"error": code?, "errors":
-{function: code}, "values": {function: value}, "hang", "stubborn", "die", "garbage", "unnamed": bool?}}}. A hang lasts until
-the file with the suffix .go is there; the files .starts, .ends and .calls record what was called.
+FAKE_NVML names a file: {"init_error": code?, "init_hang": bool?, "print": text?, "gpus": {UUID: {"error": code?,
+"errors": {function: code}, "values": {function: value}, "hang", "stubborn", "die", "garbage", "unnamed": bool?}}}.
+A hang lasts until the file with the suffix .go is there; .starts, .ends and .calls record what was called.
 """
 
 import json
@@ -52,7 +52,7 @@ def nvmlInit() -> None:  # noqa: N802 - the binding's name
     with _FILE.with_suffix(".starts").open("a") as starts:
         starts.write(f"{os.getpid()}\n")
     if plan.get("print"):
-        print(plan["print"], flush=True)
+        print(plan["print"], flush=True)  # noqa: T201 - as a library does that prints
     if plan.get("init_hang"):
         _hang(stubborn=False)
     if plan.get("init_error"):

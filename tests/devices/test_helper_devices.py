@@ -4,8 +4,9 @@ import asyncio
 import json
 import os
 import signal
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable
 from contextlib import asynccontextmanager
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -63,11 +64,16 @@ async def bench(folder: Path, config: DevicesConfig = CONFIG, gpus: int = 3) -> 
 
 
 async def _gone(pid: int) -> None:
-    while Path(f"/proc/{pid}/stat").exists() and ") Z " not in Path(f"/proc/{pid}/stat").read_text():
-        await asyncio.sleep(0.01)
-
-
-Case = Callable[[Path], Awaitable[None]]
+    """Wait for the end of any process, a child of ours or not."""
+    try:
+        pidfd = os.pidfd_open(pid)
+    except ProcessLookupError:
+        return
+    ended = asyncio.Event()
+    asyncio.get_running_loop().add_reader(pidfd, ended.set)
+    await ended.wait()
+    asyncio.get_running_loop().remove_reader(pidfd)
+    os.close(pidfd)
 
 
 def run(case: Awaitable[None]) -> None:
@@ -220,7 +226,7 @@ def test_back_off_doubles_to_its_maximum_while_opening_fails(tmp_path: Path) -> 
                 if host.devices.starts_total > before:
                     starts.append(host.clock.now_s)
                 host.clock.now_s += 0.5
-            assert [after - before for before, after in zip(starts, starts[1:], strict=False)] == [1, 2, 4, 8, 8]
+            assert [after - before for before, after in pairwise(starts)] == [1, 2, 4, 8, 8]
 
     run(case())
 
@@ -231,7 +237,7 @@ def test_a_hang_while_opening_is_given_up(tmp_path: Path) -> None:
         async with bench(tmp_path, config) as host:
             host.plan["init_hang"] = True
             host.save()
-            with pytest.raises(DeviceError, match="no answer to 'open' within 0.5 s"):
+            with pytest.raises(DeviceError, match=r"no answer to 'open' within 0\.5 s"):
                 await host.devices.sample()
 
     run(case())

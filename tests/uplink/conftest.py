@@ -195,11 +195,10 @@ class Bench:
     foreign: Path
     door: FakeAgentDoor
     desk_door: FakeDeskDoor
-    made: Any = field(default_factory=lambda: {"fault": fault, "sample": sample, "order": order, "hello": hello})
     spools: list[SqliteSpool] = field(default_factory=list)
 
     def spool(self, name: str = "spool.db", **options: int) -> SqliteSpool:
-        spool = SqliteSpool(self.path / name, rng=random.Random(name), **options)
+        spool = SqliteSpool(self.path / name, rng=random.Random(name), **options)  # noqa: S311 - names a spool
         self.spools.append(spool)
         return spool
 
@@ -232,7 +231,7 @@ class Bench:
         }
         files = (tls or self.tls("agents/h01")) if secure else {}
         config = UplinkConfig(address=f"127.0.0.1:{port}", insecure=not secure, **files, **{**quick, **options})
-        return GrpcUplink(config, clock=RealClock(), rng=random.Random(7))
+        return GrpcUplink(config, clock=RealClock(), rng=random.Random(7))  # noqa: S311 - jitter
 
     @asynccontextmanager
     async def agent(
@@ -264,7 +263,7 @@ class Bench:
 
 async def eventually(condition: Callable[[], bool]) -> None:
     """Let the loop turn until something holds that nobody announces."""
-    while not condition():
+    while not condition():  # noqa: ASYNC110 - what is looked at has no event
         await asyncio.sleep(0.001)
 
 
@@ -284,19 +283,17 @@ def play(tmp_path: Path, certificates: tuple[Path, Path]) -> Callable[..., None]
 
     def run(scenario: Callable[[Bench], Coroutine[Any, Any, None]]) -> None:
         async def timed() -> None:
-            bench = Bench(
-                path=tmp_path,
-                pki=certificates[0],
-                foreign=certificates[1],
-                door=FakeAgentDoor(),
-                desk_door=FakeDeskDoor(),
-            )
+            ours, foreign = certificates
+            bench = Bench(path=tmp_path, pki=ours, foreign=foreign, door=FakeAgentDoor(), desk_door=FakeDeskDoor())
+            stray: list[dict[str, Any]] = []
+            asyncio.get_running_loop().set_exception_handler(lambda _loop, context: stray.append(context))
             try:
                 async with asyncio.timeout(PATIENCE_S):
                     await scenario(bench)
             finally:
                 for spool in bench.spools:
                     spool.close()
+            assert stray == []
 
         asyncio.run(timed())
 

@@ -1,0 +1,106 @@
+"""The agent's wiring, its start and its end."""
+
+import asyncio
+import os
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+from fleetd import __version__
+from fleetd.agent.agent import Agent, SpoolGauges
+from fleetd.agent.chores import Chores
+from fleetd.agent.sampler import Sampler
+from fleetd.burner import BurnerConfig, ProcessBurner
+from fleetd.compose.places import state_dir
+from fleetd.config.files import AgentConfig
+from fleetd.devices.helper import HelperDevices
+from fleetd.exporter import AgentCollector, BuildCollector, Exporter
+from fleetd.model.ids import HostName
+from fleetd.ports import Clock, Devices
+from fleetd.sim.gpu import SimDevices
+from fleetd.system import RealClock, Systemd, boot_id, entropy, host_name, setup_logging, stop_on_signals
+from fleetd.uplink.client import GrpcUplink
+from fleetd.uplink.orders import SqliteOrders
+from fleetd.uplink.spool import SqliteSpool
+
+
+def _vendor(_host: HostName, config: AgentConfig, clock: Clock) -> Devices:
+    return HelperDevices(vendor=config.devices.backend, clock=clock, config=config.devices)
+
+
+def _simulated(host: HostName, config: AgentConfig, clock: Clock) -> Devices:
+    return SimDevices(host=host, gpus=config.devices.gpus, seed=config.devices.seed, clock=clock)
+
+
+DEVICES: dict[str, Callable[[HostName, AgentConfig, Clock], Devices]] = {"nvidia": _vendor, "sim": _simulated}
+"""`devices.backend` → what makes it."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BuiltAgent:
+    """An agent with what has to be closed after it."""
+
+    agent: Agent
+    uplink: GrpcUplink
+    spool: SqliteSpool
+    orders: SqliteOrders
+
+
+def build_agent(config: AgentConfig, clock: RealClock, systemd: Systemd) -> BuiltAgent:
+    """Wire an agent. Raises StoreError when its state directory cannot be used."""
+    host = HostName(config.host) if config.host else host_name()
+    boot = boot_id()
+    folder = state_dir(config.state_dir)
+    spool = SqliteSpool(folder / "spool.db", rng=entropy())
+    orders = SqliteOrders(folder / "orders.db")
+    devices: Devices = DEVICES[config.devices.backend](host, config, clock)
+    sampler = Sampler(host=host, boot_id=boot, devices=devices, spool=spool, clock=clock, config=config.sampler)
+    chores = Chores(
+        host=host,
+        boot_id=boot,
+        orders=orders,
+        burner=ProcessBurner(host=host, config=_burner_config(config)),
+        spool=spool,
+        clock=clock,
+        reports=folder / "burnin",
+        config=config.chores,
+    )
+    uplink = GrpcUplink(config.uplink, clock=clock, rng=entropy())
+    agent = Agent(
+        host=host,
+        boot_id=boot,
+        version=__version__,
+        sampler=sampler,
+        chores=chores,
+        uplink=uplink,
+        devices=devices,
+        spool=spool,
+        spool_gauges=SpoolGauges(pending=lambda: spool.depth, dropped_total=lambda: spool.dropped_total),
+        clock=clock,
+        notify=systemd.notify,
+        watchdog_s=systemd.watchdog_s,
+    )
+    return BuiltAgent(agent=agent, uplink=uplink, spool=spool, orders=orders)
+
+
+def _burner_config(config: AgentConfig) -> BurnerConfig:
+    """Simulated devices are burnt in as simulated devices; no other backend ever sees a planted fault."""
+    if config.devices.backend != "sim":
+        return config.burner
+    return replace(config.burner, backend="sim", gpus=config.devices.gpus, inject=config.devices.fault)
+
+
+def run_agent(config: AgentConfig) -> None:
+    """Run an agent until SIGTERM or SIGINT. Raises PortError when it cannot start."""
+    setup_logging()
+    asyncio.run(_agent(config))
+
+
+async def _agent(config: AgentConfig) -> None:
+    built = build_agent(config, RealClock(), Systemd(os.environ))
+    exporter = Exporter(config.exporter.listen, [AgentCollector(built.agent.status), BuildCollector(__version__)])
+    try:
+        await built.agent.run(stop_on_signals())
+    finally:
+        exporter.close()
+        built.spool.close()
+        built.orders.close()

@@ -1,0 +1,153 @@
+"""The exporter, scraped for real and read with Prometheus's own parser."""
+
+import socket
+import urllib.request
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+
+import pytest
+from prometheus_client.parser import text_string_to_metric_families
+
+from fleetd.exporter import AgentCollector, BuildCollector, Collector, Exporter, ExporterConfig, parse_listen
+from fleetd.model.host import Gpu
+from fleetd.model.ids import GpuId
+from fleetd.model.status import AgentStatus
+from fleetd.model.telemetry import METRICS, GpuSample
+from fleetd.ports import PortError
+
+GPUS = tuple(
+    Gpu(gpu=GpuId(f"GPU-{i}"), index=i, vendor="nvidia", sku='H200 "SXM"', pci_address=None if i else "0000:1b:00.0")
+    for i in range(2)
+)
+STATUS = AgentStatus(
+    inventory=GPUS,
+    samples=(
+        GpuSample(gpu=GpuId("GPU-0"), at_s=1.0, power_watts=692.5, energy_joules_total=5e12, utilization_ratio=0.0),
+        GpuSample(gpu=GpuId("GPU-1"), at_s=1.0, power_watts=77.0),
+    ),
+    samples_age_s=0.25,
+    silent_gpus=0,
+    overruns_total=2,
+    uplink_connected=True,
+    spool_pending=3,
+    spool_dropped_total=0,
+    findings_total=4,
+    errors_total={"device": 5, "store": 0},
+    burnin_runs_total={"pass": 1, "fail": 0, "not_judged": 0},
+)
+
+
+@contextmanager
+def serving(collectors: Sequence[Collector], listen: str = "127.0.0.1:0") -> Iterator[Exporter]:
+    exporter = Exporter(listen, collectors)
+    try:
+        yield exporter
+    finally:
+        exporter.close()
+
+
+def scraped(exporter: Exporter, host: str = "127.0.0.1") -> tuple[dict[str, str], dict[tuple[str, ...], float]]:
+    """Family → type, and (sample, label values…) → value."""
+    with urllib.request.urlopen(f"http://{host}:{exporter.port}/metrics", timeout=10) as response:
+        text = response.read().decode()
+    kinds, values = {}, {}
+    for family in text_string_to_metric_families(text):
+        kinds[family.name] = family.type
+        for sample in family.samples:
+            key = (sample.name, *(sample.labels[label] for label in sorted(sample.labels)))
+            assert key not in values
+            values[key] = sample.value
+    return kinds, values
+
+
+def test_gpus_and_the_agent_itself_are_served() -> None:
+    with serving([AgentCollector(lambda: STATUS), BuildCollector("0.1.0")]) as exporter:
+        kinds, values = scraped(exporter)
+    assert values["fleetd_gpu_power_watts", "GPU-0"] == 692.5
+    assert values["fleetd_gpu_power_watts", "GPU-1"] == 77.0
+    assert values["fleetd_gpu_energy_joules_total", "GPU-0"] == 5e12
+    assert kinds["fleetd_gpu_energy_joules"] == "counter"
+    assert values["fleetd_gpu_utilization_ratio", "GPU-0"] == 0.0
+    assert values["fleetd_gpu_info", "GPU-0", "0", "0000:1b:00.0", 'H200 "SXM"', "nvidia"] == 1.0
+    assert values["fleetd_gpu_info", "GPU-1", "1", "", 'H200 "SXM"', "nvidia"] == 1.0
+    assert values["fleetd_gpu_sample_age_seconds",] == 0.25
+    assert values["fleetd_agent_uplink_connected",] == 1.0
+    assert values["fleetd_agent_spool_pending",] == 3.0
+    assert values["fleetd_agent_findings_total",] == 4.0
+    assert values["fleetd_agent_sample_overruns_total",] == 2.0
+    assert values["fleetd_agent_errors_total", "device"] == 5.0
+    assert values["fleetd_agent_burnin_runs_total", "not_judged"] == 0.0
+    assert values["fleetd_build_info", "0.1.0"] == 1.0
+    assert values["process_resident_memory_bytes",] > 0
+
+
+def test_what_was_not_read_is_left_out_and_never_zero() -> None:
+    with serving([AgentCollector(lambda: replace(STATUS, samples_age_s=None))]) as exporter:
+        kinds, values = scraped(exporter)
+    assert ("fleetd_gpu_energy_joules_total", "GPU-1") not in values
+    assert "fleetd_gpu_temperature_celsius" not in kinds
+    assert "fleetd_gpu_sample_age_seconds" not in kinds
+
+
+def test_every_metric_of_the_catalogue_is_served_under_its_name() -> None:
+    full = GpuSample(gpu=GpuId("GPU-0"), at_s=1.0, **{metric.name: 1.0 for metric in METRICS})
+    with serving([AgentCollector(lambda: replace(STATUS, samples=(full,)))]) as exporter:
+        kinds, values = scraped(exporter)
+    for metric in METRICS:
+        assert values[f"fleetd_gpu_{metric.name}", "GPU-0"] == 1.0
+        assert kinds[f"fleetd_gpu_{metric.name}".removesuffix("_total")] == metric.kind
+        assert metric.name.endswith("_total") == (metric.kind == "counter")
+
+
+def test_the_series_are_bounded_by_the_gpus() -> None:
+    with serving([AgentCollector(lambda: STATUS)]) as exporter:
+        first = set(scraped(exporter)[1])
+        assert set(scraped(exporter)[1]) == first
+
+
+def test_a_port_in_use_is_one_clear_error() -> None:
+    with (
+        serving([]) as exporter,
+        pytest.raises(PortError, match=r"127\.0\.0\.1:\d+: Address already in use; stop what"),
+    ):
+        Exporter(f"127.0.0.1:{exporter.port}", [])
+
+
+def test_an_address_that_is_not_ours_is_one_clear_error() -> None:
+    with pytest.raises(PortError, match=r"192\.0\.2\.1:9466"):
+        Exporter("192.0.2.1:9466", [])
+
+
+def test_the_port_is_free_after_close() -> None:
+    with serving([]) as exporter:
+        port = exporter.port
+    with serving([], f"127.0.0.1:{port}") as again:
+        assert again.port == port
+        again.close()
+
+
+def test_clients_that_say_nothing_neither_block_nor_pile_up() -> None:
+    with serving([AgentCollector(lambda: STATUS)]) as exporter:
+        idle = [socket.create_connection(("127.0.0.1", exporter.port), timeout=10) for _ in range(5)]
+        assert scraped(exporter)[1]["fleetd_agent_findings_total",] == 4.0
+        more = [socket.create_connection(("127.0.0.1", exporter.port), timeout=10) for _ in range(10)]
+        assert more[-1].recv(1) == b"", "one too many is turned away"
+        for connection in idle + more:
+            connection.close()
+
+
+@pytest.mark.parametrize(
+    ("listen", "expected"),
+    [("127.0.0.1:9466", ("127.0.0.1", 9466)), ("[::1]:0", ("::1", 0)), ("0.0.0.0:80", ("0.0.0.0", 80))],  # noqa: S104
+)
+def test_addresses(listen: str, expected: tuple[str, int]) -> None:
+    assert parse_listen(listen) == expected
+
+
+@pytest.mark.parametrize(
+    "listen", ["", "9466", ":9466", "localhost:9466", "127.0.0.1:", "127.0.0.1:99999", "127.0.0.1:x"]
+)
+def test_what_is_no_address_is_refused_when_the_configuration_is_read(listen: str) -> None:
+    with pytest.raises(ValueError, match="is no ADDRESS:PORT"):
+        ExporterConfig(listen=listen)
