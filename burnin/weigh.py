@@ -61,7 +61,7 @@ class Wrong:
     ballot: Ballot | None
     reference: str | None
     right: Ballot | None
-    """A ballot that is the reference, for localisation; None when nobody's is."""
+    """A ballot to compare with, for localisation: one that is the reference, or without one a steady one."""
     why: str
 
 
@@ -172,7 +172,8 @@ def _wrongs(one: Round) -> list[Wrong]:
     else:
         basis = Basis.GOLDEN if one.tally.outcome is Outcome.GOLDEN else Basis.MAJORITY
         blamed = [(gpu, basis) for gpu in one.tally.dissenters]
-    right = next((b for gpu, b in one.ballots.items() if vote_of(gpu, b) == reference), None)
+    steady = [(vote_of(gpu, b), b) for gpu, b in one.ballots.items() if len(b.fingerprints) == 1]
+    right = next((b for vote, b in steady if reference in {None, vote}), None)
     return [
         Wrong(
             gpu=gpu,

@@ -23,6 +23,7 @@ TILE = 128
 """Edge of a tile in elements; equal to `burnin.checksum.TILE`."""
 ROWS = 32
 """Rows of a tile that a program reads at a time."""
+TILE_WARPS = 4
 
 
 @triton.jit
@@ -210,4 +211,5 @@ def launch_tiles(out: torch.Tensor, matrix: torch.Tensor, key: int) -> None:
         TILE=TILE,
         TILE_WORDS=tile_words,
         ROWS=ROWS,
+        num_warps=TILE_WARPS,
     )

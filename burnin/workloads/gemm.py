@@ -46,6 +46,7 @@ class _Gemm:
                 dtype=plan.dtype,
                 exact=self.exact,
                 rate_name=f"gemm_{plan.name.replace(' ', '_')}_flops_per_second",
+                flops=plan.flops,
             )
             for plan in self._plans(ctx)
         )

@@ -33,7 +33,7 @@ def open_channel(address: str, tls: TlsFiles | None, *, receive_max_bytes: int) 
     return grpc.aio.secure_channel(address, channel_credentials(tls, where=address), options=options)
 
 
-def failure(error: grpc.aio.AioRpcError, address: str) -> UplinkError | Refused:
+def failure(error: grpc.aio.AioRpcError, address: str, *, secure: bool) -> UplinkError | Refused:
     """Say in one line what went wrong, and what to do.
 
     Returns:
@@ -44,16 +44,18 @@ def failure(error: grpc.aio.AioRpcError, address: str) -> UplinkError | Refused:
         case grpc.StatusCode.PERMISSION_DENIED | grpc.StatusCode.FAILED_PRECONDITION | grpc.StatusCode.UNAUTHENTICATED:
             return Refused(details)
         case grpc.StatusCode.UNAVAILABLE:
-            return UplinkError(_unavailable(details, address))
+            return UplinkError(_unavailable(details, address, secure=secure))
         case grpc.StatusCode.DEADLINE_EXCEEDED:
             return UplinkError(f"the controller at {address} does not answer: look at its log, or try again")
         case code:
             return UplinkError(f"the connection to the controller at {address} failed ({code.name}: {details})")
 
 
-def _unavailable(details: str, address: str) -> str:
+def _unavailable(details: str, address: str, *, secure: bool) -> str:
     # gRPC says that it failed to connect to all addresses, and then, what helps, with which error.
     details = details.rpartition("last error: ")[2][:_DETAILS_CHARS]
     if "handshake" in details.lower() or "certificate" in details.lower():
         return f"no secure connection to the controller at {address}: check ca, cert and key on both sides ({details})"
-    return f"cannot reach the controller at {address}: check that it runs and that the address is right ({details})"
+    # With TLS 1.3 a server that turns our certificate down looks like one that hangs up.
+    checks = "that it runs, that the address is right" + (", that it accepts this certificate" if secure else "")
+    return f"cannot reach the controller at {address}: check {checks} ({details})"

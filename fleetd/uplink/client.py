@@ -106,7 +106,7 @@ class GrpcUplink:
         try:
             await AgentStream(AgentLinkStub(channel).Connect(None), agent, config=config, clock=self._clock).run()
         except grpc.aio.AioRpcError as error:
-            raise failure(error, config.address) from error
+            raise failure(error, config.address, secure=not config.insecure) from error
         except (grpc.aio.BaseError, asyncio.InvalidStateError) as error:
             raise UplinkError(f"the stream to {config.address} broke: {clean(str(error))}") from error
         finally:

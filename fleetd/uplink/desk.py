@@ -105,7 +105,7 @@ class DeskClient:
         try:
             return await method(request, timeout=self._config.answer_seconds)
         except grpc.aio.AioRpcError as error:
-            raise failure(error, self._config.address) from error
+            raise failure(error, self._config.address, secure=not self._config.insecure) from error
 
 
 def _host(word: str) -> str:

@@ -114,5 +114,5 @@ class Words(Generic[Member, Number]):
             raise CodecError(f"{what} is not set")
         member = self._members.get(value, self._fallback)
         if member is None:
-            raise CodecError(f"{what} is {value}, which this version does not know: upgrade this side")
+            raise CodecError(f"{what} is {value}, which the reader does not know: upgrade the side that reads")
         return member

@@ -17,8 +17,8 @@ class Cable:
         self._whole = True
         self._lock = threading.Lock()
         self._sockets: set[socket.socket] = set()
-        self.bytes_up = 0
-        threading.Thread(target=self._accept, daemon=True).start()
+        self._thread = threading.Thread(target=self._accept, daemon=True)
+        self._thread.start()
 
     def __enter__(self) -> Self:
         return self
@@ -27,6 +27,8 @@ class Cable:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.cut()
+        self._listener.shutdown(socket.SHUT_RDWR)  # wakes the thread that waits in accept
+        self._thread.join()
         self._listener.close()
 
     def cut(self) -> None:
@@ -36,7 +38,6 @@ class Cable:
             for end in self._sockets:
                 with contextlib.suppress(OSError):
                     end.shutdown(socket.SHUT_RDWR)
-            self._sockets.clear()
 
     def mend(self) -> None:
         """Take connections again."""
@@ -49,24 +50,33 @@ class Cable:
                 near, _ = self._listener.accept()
                 far = socket.create_connection(("127.0.0.1", self._target_port), timeout=2)
                 far.settimeout(None)
-            except OSError:
-                if self._listener.fileno() < 0:
-                    return
+            except ConnectionRefusedError:
+                near.close()  # nobody is there to forward to
                 continue
+            except OSError:
+                return
             with self._lock:
                 if not self._whole:
                     near.close()
                     far.close()
                     continue
                 self._sockets |= {near, far}
-            threading.Thread(target=self._pump, args=(near, far), kwargs={"up": True}, daemon=True).start()
-            threading.Thread(target=self._pump, args=(far, near), kwargs={"up": False}, daemon=True).start()
+            threading.Thread(target=self._carry, args=(near, far), daemon=True).start()
 
-    def _pump(self, source: socket.socket, sink: socket.socket, *, up: bool) -> None:
+    def _carry(self, near: socket.socket, far: socket.socket) -> None:
+        down = threading.Thread(target=_pump, args=(far, near), daemon=True)
+        with near, far:
+            down.start()
+            _pump(near, far)
+            down.join()
+        with self._lock:
+            self._sockets -= {near, far}
+
+
+def _pump(source: socket.socket, sink: socket.socket) -> None:
+    with contextlib.suppress(OSError):
+        while data := source.recv(65536):
+            sink.sendall(data)
+    for end in (source, sink):
         with contextlib.suppress(OSError):
-            while data := source.recv(65536):
-                self.bytes_up += len(data) if up else 0
-                sink.sendall(data)
-        for end in (source, sink):
-            with contextlib.suppress(OSError):
-                end.shutdown(socket.SHUT_RDWR)
+            end.shutdown(socket.SHUT_RDWR)

@@ -1,0 +1,131 @@
+"""What a user may ask for, and how a mistake ends: one line, exit code 2 (or 3), no traceback, nothing written."""
+
+import importlib.util
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from burnin.cli import main
+from burnin.options import Options, check, check_inject, parse_devices, parse_inject, select
+from burnin.spec import Device, Inject, SpecError
+from burnin.tests import TESTS, chosen
+
+DEVICES = tuple(
+    Device(gpu=f"GPU-{i}", index=2 * i, sku="s", sm_count=1, memory_bytes=1, vote_key="k") for i in range(4)
+)
+
+
+def test_inject_with_all_keys_and_with_defaults() -> None:
+    assert parse_inject("gpu=5,fault=F03,rate=0.01,seed=7", seed=1) == Inject(gpu=5, fault="F03", rate=0.01, seed=7)
+    assert parse_inject(" fault=F11.rows , gpu=0 ", seed=1) == Inject(gpu=0, fault="F11.rows", rate=1.0, seed=1)
+
+
+@pytest.mark.parametrize(
+    ("text", "why"),
+    [
+        ("", "not key=value"),
+        ("gpu=1", "fault= is missing"),
+        ("fault=F03", "gpu= is missing"),
+        ("gpu=1,fault=F03,colour=red", "unknown key 'colour'"),
+        ("gpu=1,gpu=2,fault=F03", "given twice"),
+        ("gpu=one,fault=F03", "not a whole number"),
+        ("gpu=-1,fault=F03", "not a whole number"),
+        ("gpu=1,fault=F03,rate=0", "above 0"),
+        ("gpu=1,fault=F03,rate=1.5", "above 0"),
+        ("gpu=1,fault=F03,rate=nan", "above 0"),
+        ("gpu=1,fault=F03,rate=often", "not a number"),
+        ("gpu=1,fault=F03,seed=x", "not a whole number"),
+        ("gpu=1,fault=", "not key=value"),
+    ],
+)
+def test_a_bad_inject_is_one_line(text: str, why: str) -> None:
+    with pytest.raises(SpecError, match=why) as caught:
+        parse_inject(text, seed=1)
+    assert "\n" not in str(caught.value)
+
+
+@given(st.text(max_size=40))
+def test_any_text_is_an_inject_or_a_spec_error(text: str) -> None:
+    try:
+        assert 0 < parse_inject(text, seed=1).rate <= 1
+    except SpecError:
+        pass
+
+
+def test_devices_by_index_or_id_keep_the_hosts_order() -> None:
+    assert [device.index for device in select(DEVICES, parse_devices("GPU-3, 2"))] == [2, 6]
+    assert select(DEVICES, ()) == DEVICES
+
+
+@pytest.mark.parametrize(("text", "why"), [("5", "no device '5'"), ("2,GPU-1", "named before"), ("1,,2", "separated")])
+def test_bad_devices(text: str, why: str) -> None:
+    with pytest.raises(SpecError, match=why):
+        select(DEVICES, parse_devices(text))
+
+
+def test_a_fault_on_a_gpu_that_is_not_there() -> None:
+    with pytest.raises(SpecError, match="gpu=1: no such GPU in this run; there are: 0, 2, 4, 6"):
+        check_inject((Inject(gpu=1, fault="F03", rate=1.0, seed=1),), DEVICES)
+
+
+@pytest.mark.parametrize("host", ["", "a b", "a/b", "a\nb", "a,b"])
+def test_a_host_name_goes_into_ids(host: str) -> None:
+    with pytest.raises(SpecError, match="--host"):
+        check(Options(backend="sim", level="self", seed=1, host=host))
+
+
+def test_levels_and_tests() -> None:
+    assert [one.id for one in chosen("self", ())] == ["selftest", "health", "hostcpu"]
+    assert [one.id for one in chosen("smoke", ())] == list(TESTS)
+    assert [one.id for one in chosen("smoke", ["step"])] == ["selftest", "health", "step"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["--level", "quick"], ["--level 'quick'", "self, smoke"]),
+        (["--test", "gemm"], ["--test 'gemm'", "gemm.exact"]),
+        (["--backend", "tpu"], ["--backend 'tpu'", "sim"]),
+        (["--gpus", "0"], ["--gpus 0"]),
+        (["--gpus", "many"], ["--gpus", "many"]),
+        (["--seed", "-1"], ["--seed -1"]),
+        (["--devices", "1,1"], ["--devices", "twice"]),
+        (["--inject", "gpu=1,fault=F03,rate=0"], ["rate=0"]),
+        (["--inject", "gpu=1,fault=F03", "--inject", "gpu=1,fault=F04"], ["gpu=1", "two faults"]),
+        (["--colour"], ["--colour"]),
+        (["--json", "/nonexistent/report.json"], ["--json /nonexistent/report.json", "cannot be written"]),
+        (["--html", "/dev/null"], ["--html /dev/null", "no regular file"]),
+    ],
+)
+def test_bad_usage_is_one_line_and_exit_code_2(
+    arguments: list[str], words: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["run", "--backend", "sim", *arguments]) == 2
+    said = capsys.readouterr()
+    assert said.out == ""
+    assert len(said.err.splitlines()) == 1
+    assert all(word in said.err for word in words)
+
+
+def test_a_target_folder_and_a_shared_target_are_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["run", "--backend", "sim", "--json", str(tmp_path)]) == 2
+    assert "is a directory" in capsys.readouterr().err
+    both = str(tmp_path / "report")
+    assert main(["run", "--backend", "sim", "--json", both, "--html", both]) == 2
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_no_torch_is_not_judged_and_says_what_to_install(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(importlib.util, "find_spec", lambda _: None)
+    assert main(["run", "--backend", "sim"]) == 3
+    assert "pip install 'fleetd[burnin]'" in capsys.readouterr().err
+
+
+def test_list_names_every_test(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["list"]) == 0
+    listed = [line.split()[0] for line in capsys.readouterr().out.splitlines()]
+    assert listed == list(TESTS)

@@ -1,0 +1,244 @@
+"""Real runs on simulated GPUs, from the command line to the report. Few and small; the tables are in test_judge."""
+
+import json
+import os
+import select
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+from xml.etree import ElementTree as ET
+
+import pytest
+
+TOP = {
+    "schema", "verdict", "exit_code", "why", "level", "backend", "host", "seed", "started_at_s", "elapsed_s", "culprits",
+    "gpus", "tests", "not_run", "signatures", "signatures_total", "injected", "deaths", "notes", "vote_key", "versions",
+}  # fmt: skip
+ENTRIES = {
+    "culprits": {"gpu", "index", "class", "why"},
+    "gpus": {"gpu", "index", "verdict", "class", "strikes", "why", "sku", "vote_key"},
+    "tests": {"id", "verdict", "class", "why", "launches", "bytes", "elapsed_s", "rates"},
+    "injected": {"gpu", "index", "fault", "rate", "seed", "fired", "found"},
+    "signatures": {
+        "gpu", "index", "test", "case", "seed", "iteration", "retest", "against", "count", "launches", "expected", "got",
+        "tiles", "tiles_total", "op", "watts", "celsius", "hertz", "why", "reproduce",
+    },
+}  # fmt: skip
+
+
+def command(*arguments: str) -> list[str]:
+    return [sys.executable, "-m", "burnin", "run", "--backend", "sim", "--host", "h01", *arguments]
+
+
+def burn(*arguments: str) -> tuple[int, dict[str, Any], str]:
+    done = subprocess.run(command("--json", "-", *arguments), capture_output=True, text=True, timeout=100, check=False)
+    return done.returncode, json.loads(done.stdout) if done.stdout else {}, done.stderr
+
+
+def steady(report: dict[str, Any]) -> dict[str, Any]:
+    """A report without what differs from run to run: times and rates."""
+    kept = {name: value for name, value in report.items() if name not in {"started_at_s", "elapsed_s"}}
+    kept["tests"] = [{n: v for n, v in test.items() if n not in {"elapsed_s", "rates"}} for test in report["tests"]]
+    return kept
+
+
+@pytest.fixture(scope="module")
+def faulty(tmp_path_factory: pytest.TempPathFactory) -> tuple[int, dict[str, Any], Path]:
+    """Eight GPUs, the sixth with a persistent multi-bit fault; all three kinds of report."""
+    folder = tmp_path_factory.mktemp("faulty")
+    files = [f"--{kind}={folder / kind}" for kind in ("json", "html", "junit")]
+    done = subprocess.run(
+        command("--gpus", "8", "--seed", "11", "--inject", "gpu=5,fault=F03", *files),
+        capture_output=True,
+        text=True,
+        timeout=100,
+        check=False,
+    )
+    assert "INJECTING fault F03 on GPU 5" in done.stderr
+    assert "culprit: GPU 5 (SIM-h01-05), chip-persistent" in done.stdout
+    return done.returncode, json.loads((folder / "json").read_text()), folder
+
+
+def test_a_clean_host_passes() -> None:
+    code, report, _ = burn("--gpus", "8", "--seed", "11")
+    assert (code, report["verdict"], report["exit_code"]) == (0, "pass", 0)
+    assert report["culprits"] == report["signatures"] == report["not_run"] == report["deaths"] == []
+    assert {gpu["verdict"] for gpu in report["gpus"]} == {"pass"}
+    assert [gpu["gpu"] for gpu in report["gpus"]] == [f"SIM-h01-{i:02d}" for i in range(8)]
+    assert {test["id"]: test["verdict"] for test in report["tests"]} == dict.fromkeys(
+        ["selftest", "health", "hostcpu", "gemm.exact", "gemm.vote", "step"], "pass"
+    )
+
+
+def test_the_bad_gpu_is_named(faulty: tuple[int, dict[str, Any], Path]) -> None:
+    code, report, _ = faulty
+    assert (code, report["verdict"], report["exit_code"]) == (1, "fail", 1)
+    assert [(one["gpu"], one["index"], one["class"]) for one in report["culprits"]] == [
+        ("SIM-h01-05", 5, "chip-persistent")
+    ]
+    assert [gpu["verdict"] for gpu in report["gpus"]] == ["pass"] * 5 + ["fail"] + ["pass"] * 2
+    assert {one["gpu"] for one in report["signatures"]} == {"SIM-h01-05"}
+    planted = report["injected"][0]
+    assert planted["fired"] > 0
+    assert planted["found"] is True
+
+
+def test_the_report_has_exactly_the_keys_of_its_schema(faulty: tuple[int, dict[str, Any], Path]) -> None:
+    report = faulty[1]
+    assert report["schema"] == "fleetd.burnin.report/1"
+    assert set(report) == TOP
+    for name, keys in ENTRIES.items():
+        assert report[name], name
+        assert all(set(entry) == keys for entry in report[name]), name
+    rates = [name for test in report["tests"] for name in test["rates"]]
+    assert rates
+    assert all(name.endswith("_per_second") for name in rates)
+
+
+def test_signatures_localise_and_can_be_repeated(faulty: tuple[int, dict[str, Any], Path]) -> None:
+    signatures = faulty[1]["signatures"]
+    assert any(one["tiles"] for one in signatures)
+    assert any(one["op"] for one in signatures if one["test"] == "step")
+    assert all("--seed 11" in one["reproduce"] and "--gpus 8" in one["reproduce"] for one in signatures)
+
+
+def test_junit_and_page(faulty: tuple[int, dict[str, Any], Path]) -> None:
+    _, report, folder = faulty
+    suite = ET.parse(folder / "junit").getroot()  # noqa: S314 - our own file
+    assert int(suite.attrib["tests"]) == len(suite) == len(report["tests"]) + len(report["gpus"])
+    failed = [case.attrib["name"] for case in suite if case.find("failure") is not None]
+    assert "SIM-h01-05" in failed
+    assert len(failed) == int(suite.attrib["failures"])
+    page = (folder / "html").read_text(encoding="utf-8")
+    assert page.startswith("<!doctype html>")
+    assert "SIM-h01-05" in page
+    assert "src=" not in page
+    assert "http" not in page
+    assert {path.name for path in folder.iterdir()} == {"json", "html", "junit"}
+
+
+def test_the_same_seed_gives_the_same_report_but_for_times() -> None:
+    first, again = (burn("--gpus", "2", "--seed", "5", "--inject", "gpu=1,fault=F04,rate=0.5") for _ in range(2))
+    assert first[0] == again[0] == 1
+    assert steady(first[1]) == steady(again[1])
+    assert [one["index"] for one in first[1]["culprits"]] == [1]  # a tie of two, broken by the golden
+
+
+def test_two_bad_gpus_of_eight_are_both_found() -> None:
+    code, report, _ = burn(
+        "--level", "self", "--gpus", "8", "--inject", "gpu=1,fault=F11", "--inject", "gpu=6,fault=F04"
+    )
+    assert code == 1
+    assert [one["index"] for one in report["culprits"]] == [1, 6]
+
+
+def test_a_single_gpu_is_judged_by_the_golden() -> None:
+    code, report, _ = burn("--level", "self", "--gpus", "1", "--inject", "gpu=0,fault=F11")
+    assert (code, [one["class"] for one in report["culprits"]]) == (1, ["chip-persistent"])
+
+
+def test_a_fault_that_never_fires_is_not_judged() -> None:
+    code, report, _ = burn("--level", "self", "--gpus", "2", "--inject", "gpu=0,fault=F03,rate=1e-12")
+    assert (code, report["verdict"], report["injected"][0]["fired"]) == (3, "not_judged", 0)
+    assert "never fired" in report["why"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "words"),
+    [
+        (["--inject", "gpu=9,fault=F03"], 2, "gpu=9: no such GPU"),
+        (["--inject", "gpu=1,fault=F99"], 2, "unknown fault 'F99'"),
+        (["--devices", "7"], 2, "no device '7'"),
+        (["--backend", "cuda"], 3, "--backend sim"),
+    ],
+)
+def test_what_only_the_devices_can_refuse(arguments: list[str], code: int, words: str, tmp_path: Path) -> None:
+    if "cuda" in arguments and Path("/dev/nvidiactl").exists():
+        pytest.skip("this host has a GPU")
+    target = tmp_path / "report.json"
+    done = subprocess.run(
+        command("--gpus", "2", "--json", str(target), *arguments),
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert done.returncode == code
+    assert done.stdout == ""
+    assert len(done.stderr.splitlines()) == 1
+    assert words in done.stderr
+    assert list(tmp_path.iterdir()) == []
+
+
+def start(*arguments: str) -> subprocess.Popen[str]:
+    """A run that has begun to compute."""
+    process = subprocess.Popen(
+        command("--gpus", "4", "--json", "-", "--inject", "gpu=1,fault=F03", *arguments),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    assert process.stderr is not None
+    for line in process.stderr:
+        if '"progress"' in line:
+            return process
+    raise AssertionError("the run ended before it began")
+
+
+def offspring(pid: int) -> list[int]:
+    """All living descendants of a process, the nearest first."""
+    found = [int(child) for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
+    return found + [deeper for child in found for deeper in offspring(child)]
+
+
+def all_end(pids: list[int], timeout_s: float) -> bool:
+    """Whether all these processes end in time."""
+    for pid in pids:
+        try:
+            handle = os.pidfd_open(pid)
+        except ProcessLookupError:
+            continue
+        ready, _, _ = select.select([handle], [], [], timeout_s)
+        os.close(handle)
+        if not ready:
+            return False
+    return True
+
+
+def test_sigterm_ends_with_a_partial_report_in_two_seconds() -> None:
+    process = start()
+    family = offspring(process.pid)
+    process.send_signal(signal.SIGTERM)
+    out, err = process.communicate(timeout=2)
+    report = json.loads(out)
+    assert process.returncode == 3
+    assert (report["verdict"], report["why"], report["culprits"]) == ("not_judged", "stopped by SIGTERM", [])
+    assert len(report["gpus"]) == 4
+    assert "Traceback" not in err
+    assert all_end(family, 2)
+
+
+def test_kill_9_of_the_parent_leaves_no_process() -> None:
+    process = start()
+    family = offspring(process.pid)
+    assert len(family) >= 4
+    process.kill()
+    process.wait(timeout=5)
+    for pipe in (process.stdout, process.stderr):
+        assert pipe is not None
+        pipe.close()
+    assert all_end(family, 5)
+
+
+def test_kill_9_of_a_child_is_a_crash_and_not_a_verdict_on_the_gpu() -> None:
+    process = start("--seed", "11")
+    family = offspring(process.pid)
+    os.kill(family[-1], signal.SIGKILL)
+    out, _ = process.communicate(timeout=60)
+    report = json.loads(out)
+    assert [(one["kind"], one["why"]) for one in report["deaths"]] == [("crash", "killed by signal 9")]
+    dead = report["deaths"][0]["index"]
+    states = {gpu["index"]: gpu["verdict"] for gpu in report["gpus"]}
+    assert states == {0: "pass", 1: "fail", 2: "pass", 3: "pass"} | ({dead: "not_judged"} if dead != 1 else {})

@@ -1,0 +1,82 @@
+"""On a real NVIDIA GPU: the helper reads NVML, in base units, cheaply."""
+
+import asyncio
+import time
+from pathlib import Path
+
+import pytest
+
+from fleetd.devices.config import DevicesConfig
+from fleetd.devices.helper import HelperDevices
+from fleetd.model.telemetry import METRICS, GpuSample
+
+pytestmark = [
+    pytest.mark.gpu,
+    pytest.mark.skipif(not Path("/dev/nvidiactl").exists(), reason="needs an NVIDIA GPU"),
+]
+
+SAMPLES = 100
+
+
+class Wall:
+    """Real time; `fleetd.system` has it too, but wants more than the test machine has installed."""
+
+    def wall_s(self) -> float:
+        return time.time()
+
+    def elapsed_s(self) -> float:
+        return time.monotonic()
+
+    async def sleep_s(self, seconds: float) -> None:
+        await asyncio.sleep(seconds)
+
+
+def cpu_s(pid: int) -> float:
+    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / 100.0
+
+
+def rss_kib(pid: int) -> int:
+    lines = Path(f"/proc/{pid}/status").read_text().split("\n")
+    return int(next(line for line in lines if line.startswith("VmRSS")).split()[1])
+
+
+def test_readings_are_plausible_and_cheap() -> None:
+    async def case() -> tuple[GpuSample, int, float, float]:
+        devices = HelperDevices(vendor="nvidia", clock=Wall(), config=DevicesConfig(slow_reading_interval_seconds=0.1))
+        inventory = await devices.inventory()
+        assert all(gpu.gpu.startswith("GPU-") and gpu.pci_address for gpu in inventory)
+        for _ in range(2):
+            await asyncio.sleep(0.2)  # the expensive readings have their turn
+            (sample, *_) = await devices.sample()
+        assert devices.troubles == {}
+        # From here on without the expensive readings.
+        devices._slow_due_s = {gpu.gpu: time.monotonic() + 1e6 for gpu in inventory}
+        assert devices._child is not None
+        pid = devices._child._process.pid
+        rss = rss_kib(pid)
+        began_s, cpu_before_s = time.monotonic(), cpu_s(pid)
+        for _ in range(SAMPLES):
+            await devices.sample()
+        per_sample_s = (time.monotonic() - began_s) / SAMPLES / len(inventory)
+        helper_cpu_s = (cpu_s(pid) - cpu_before_s) / SAMPLES / len(inventory)
+        await devices.close()
+        return sample, rss, per_sample_s, helper_cpu_s
+
+    sample, helper_rss_kib, per_sample_s, helper_cpu_s = asyncio.run(case())
+    missing = [metric.name for metric in METRICS if getattr(sample, metric.name) is None]
+    print(f"{sample}\nmissing: {missing}\nhelper RSS {helper_rss_kib} KiB, one GPU {1e3 * per_sample_s:.2f} ms")  # noqa: T201
+    print(f"helper CPU {1e3 * helper_cpu_s:.2f} ms a GPU")  # noqa: T201
+    assert sample.power_watts is not None
+    assert 20.0 < sample.power_watts < 1500.0
+    assert sample.power_limit_watts is not None
+    assert 100.0 < sample.power_limit_watts < 2000.0
+    assert sample.temperature_celsius is not None
+    assert 10.0 < sample.temperature_celsius < 100.0
+    assert sample.sm_clock_hertz is not None
+    assert 1e8 < sample.sm_clock_hertz < 4e9
+    assert sample.memory_total_bytes is not None
+    assert sample.memory_total_bytes > 8 * 2**30
+    assert sample.energy_joules_total is None or sample.energy_joules_total > 0.0
+    assert per_sample_s < 0.02
+    assert helper_rss_kib < 40 * 1024
