@@ -21,6 +21,8 @@ from fleetd.uplink.desk import DeskClient, DeskConfig
 
 Answer = TypeVar("Answer")
 
+PIPE_COLUMNS = 10_000
+
 _CONNECTION = (
     click.option(
         "--controller",
@@ -157,6 +159,10 @@ def _ask(desk: DeskConfig, question: Callable[[DeskClient], Coroutine[Any, Any, 
             return await question(client)
 
     try:
+        _ = desk.tls
+    except UplinkError as error:
+        raise Failure(str(error)) from error
+    try:
         return asyncio.run(ask())
     except Refused as error:
         raise Failure(str(error), exit_code=BAD) from error
@@ -185,7 +191,10 @@ def _write_json(path: str | None, body: Any) -> bool:
 
 
 def _print(text: Any) -> None:
-    Console(highlight=False, markup=False, soft_wrap=True).print(text)
+    console = Console(highlight=False, markup=False, soft_wrap=True)
+    if not console.is_terminal:
+        console.width = PIPE_COLUMNS  # a pipe has no edge: one host, one line
+    console.print(text)
 
 
 def _utc(at_s: float) -> str:

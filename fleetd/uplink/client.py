@@ -4,7 +4,6 @@ Always true: findings are sent in the order of the spool, a bounded number of th
 after the controller has acknowledged them; an order is confirmed only after the agent has it on disk.
 """
 
-import asyncio
 import random
 from collections.abc import Awaitable, Callable
 
@@ -107,7 +106,7 @@ class GrpcUplink:
             await AgentStream(AgentLinkStub(channel).Connect(None), agent, config=config, clock=self._clock).run()
         except grpc.aio.AioRpcError as error:
             raise failure(error, config.address, secure=not config.insecure) from error
-        except (grpc.aio.BaseError, asyncio.InvalidStateError) as error:
+        except grpc.aio.BaseError as error:
             raise UplinkError(f"the stream to {config.address} broke: {clean(str(error))}") from error
         finally:
             await channel.close(None)

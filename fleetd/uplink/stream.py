@@ -3,6 +3,7 @@
 import asyncio
 from collections import deque
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from dataclasses import dataclass
 
 import grpc
@@ -183,5 +184,7 @@ class AgentStream:
         return message if isinstance(message, agent_pb2.ControllerMessage) else None
 
     async def _write(self, message: agent_pb2.AgentMessage) -> None:
-        async with self._write_lock:
-            await self._call.write(message)
+        # A stream that can no longer be written has ended, and the reader learns why: the status, or the last words.
+        with suppress(grpc.aio.AioRpcError, grpc.aio.BaseError, asyncio.InvalidStateError):
+            async with self._write_lock:
+                await self._call.write(message)

@@ -1,0 +1,63 @@
+"""Workloads for tests of the runner: they compute nothing and misbehave on request. Imported by child processes.
+
+Which GPU misbehaves is said by the planted fault, the only thing in a context that differs between GPUs.
+"""
+
+import os
+import signal
+
+from burnin.spec import Ballot, Case, Proof
+from burnin.workloads import Context
+
+GOOD, BAD = f"{1:016x}", f"{2:016x}"
+
+
+class Honest:
+    """A perfect machine: a planted fault changes its result."""
+
+    def cases(self, ctx: Context) -> tuple[Case, ...]:
+        del ctx
+        return (Case(test="gemm.exact", name="c", dtype="fp32", exact=True, rate_name="c_flops_per_second"),)
+
+    def ballot(self, ctx: Context, case: Case, *, iteration: int, seed: int, launches: int) -> Ballot:
+        bad = self.struck(ctx)
+        return Ballot(
+            case=case.name,
+            iteration=iteration,
+            seed=seed,
+            fingerprints=((BAD if bad else GOOD, launches),),
+            launches=launches,
+            bytes=1 << 20,
+            flops=launches,
+            elapsed_s=1.0,
+            fired=launches if bad else 0,
+        )
+
+    def prove(self, ctx: Context, case: Case, *, seed: int) -> Proof:
+        bad = self.struck(ctx)
+        return Proof(case=case.name, seed=seed, fingerprint=None if bad else GOOD, why="fake")
+
+    def struck(self, ctx: Context) -> bool:
+        return ctx.inject is not None
+
+
+class Deaf(Honest):
+    """Planted faults change nothing: what a broken self-test looks like."""
+
+    def struck(self, ctx: Context) -> bool:
+        del ctx
+        return False
+
+
+class Misbehaving(Honest):
+    """A fault planted by the user (F12 and F01, which the self-test never plants) is acted out instead."""
+
+    def struck(self, ctx: Context) -> bool:
+        match ctx.inject.fault if ctx.inject is not None else "":
+            case "F12":
+                signal.pause()
+            case "F01":
+                os.kill(os.getpid(), signal.SIGSEGV)
+            case "F05":
+                raise RuntimeError("CUDA error: uncorrectable ECC error encountered\nand a long story")
+        return super().struck(ctx)

@@ -1,0 +1,119 @@
+"""The runner with workloads that misbehave: hangs, crashes, a self-test that misses, tests that do not exist."""
+
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from burnin.options import Options
+from burnin.progress import Lines
+from burnin.report import build
+from burnin.run import Result, run
+from burnin.spec import FaultClass, Inject, Verdict
+from burnin.stop import Stop
+from burnin.tests import TESTS, Declaration, Effort
+
+Runner = Callable[..., Result]
+
+
+class _Silent:
+    """A progress that nobody reads."""
+
+    def write(self, text: str) -> int:
+        return len(text)
+
+    def flush(self) -> None:
+        pass
+
+
+def table(workload: str, *, quiet_seconds: float = 60.0) -> dict[str, Declaration]:
+    exact = replace(
+        TESTS["gemm.exact"],
+        workload=f"fake_workloads:{workload}",
+        efforts={"sim": Effort(launches=2, rounds=1)},
+        quiet_seconds=quiet_seconds,
+        min_launches=2,
+    )
+    return {"selftest": TESTS["selftest"], "health": TESTS["health"], "gemm.exact": exact}
+
+
+@pytest.fixture
+def burn(monkeypatch: pytest.MonkeyPatch) -> Runner:
+    """Runs a table on three simulated GPUs in children of this process."""
+    monkeypatch.syspath_prepend(str(Path(__file__).parent))
+
+    def burning(tests: dict[str, Declaration], *, fault: str = "", gpus: int = 3, level: str = "smoke") -> Result:
+        inject = (Inject(gpu=1, fault=fault, rate=1.0, seed=1),) if fault else ()
+        options = Options(backend="sim", level=level, seed=4, host="h01", gpus=gpus, inject=inject)
+        progress = Lines(_Silent(), monotonic=time.monotonic)  # type: ignore[arg-type]  # it only needs these two
+        return run(options, stop=Stop(), progress=progress, monotonic=time.monotonic, wall=time.time, table=tests)
+
+    return burning
+
+
+def blamed(result: Result) -> dict[int, FaultClass]:
+    return {int(gpu.gpu[-2:]): gpu.fault for gpu in result.judgement.culprits}
+
+
+def test_an_honest_workload_passes(burn: Runner) -> None:
+    result = burn(table("Honest"))
+    assert (result.judgement.verdict, result.judgement.why) == (Verdict.PASS, "every GPU passed every test")
+    assert build(result)["exit_code"] == 0
+
+
+def test_a_fault_found_by_vote(burn: Runner) -> None:
+    assert blamed(burn(table("Honest"), fault="F03")) == {1: FaultClass.CHIP_PERSISTENT}
+
+
+def test_a_self_test_that_misses_leaves_the_run_unjudged(burn: Runner) -> None:
+    result = burn(table("Deaf"))
+    assert result.judgement.verdict is Verdict.NOT_JUDGED
+    assert "self-test missed" in result.judgement.why
+    report = build(result)
+    assert [one["id"] for one in report["not_run"]] == ["gemm.exact"]
+    assert {test["id"]: test["verdict"] for test in report["tests"]} == {"selftest": "not_judged", "health": "pass"}
+
+
+def test_a_gpu_that_hangs_twice_is_unresponsive_and_the_others_go_on(burn: Runner) -> None:
+    result = burn(table("Misbehaving", quiet_seconds=0.4), fault="F12")
+    assert blamed(result) == {1: FaultClass.UNRESPONSIVE}
+    assert [death.kind.value for death in result.evidence.deaths] == ["hang", "hang"]
+    assert [gpu.verdict.value for gpu in result.judgement.gpus] == ["pass", "fail", "pass"]
+
+
+def test_a_gpu_whose_process_crashes_is_not_judged_and_the_crash_is_named(burn: Runner) -> None:
+    result = burn(table("Misbehaving"), fault="F01")
+    assert (result.judgement.verdict, blamed(result)) == (Verdict.NOT_JUDGED, {})
+    assert {death.why for death in result.evidence.deaths} == {"killed by signal 11"}
+    assert [gpu.verdict.value for gpu in result.judgement.gpus] == ["pass", "not_judged", "pass"]
+
+
+def test_the_driver_says_that_the_memory_is_bad(burn: Runner) -> None:
+    result = burn(table("Misbehaving"), fault="F05")
+    assert blamed(result) == {1: FaultClass.MEMORY}
+    assert "\n" not in result.judgement.culprits[0].why
+
+
+def test_a_required_test_that_cannot_run_leaves_the_run_unjudged(burn: Runner) -> None:
+    tests = table("Honest")
+    tests["step"] = replace(TESTS["step"], efforts={"cuda": Effort(launches=1, rounds=1)}, required=frozenset({"sim"}))
+    result = burn(tests)
+    assert result.judgement.verdict is Verdict.NOT_JUDGED
+    assert result.judgement.why == "the required test step did not run: it does not exist on sim"
+
+
+def test_every_process_dead_is_not_judged(burn: Runner) -> None:
+    result = burn(table("Misbehaving"), fault="F01", gpus=2)
+    assert result.judgement.verdict is Verdict.NOT_JUDGED
+
+
+def test_a_run_that_was_asked_to_stop_reports_what_it_knows() -> None:
+    stop = Stop()
+    stop.asked, stop.why = True, "stopped by SIGTERM"
+    progress = Lines(_Silent(), monotonic=time.monotonic)  # type: ignore[arg-type]  # it only needs these two
+    options = Options(backend="sim", level="self", seed=4, host="h01")
+    result = run(options, stop=stop, progress=progress, monotonic=time.monotonic, wall=time.time)
+    report = build(result)
+    assert (report["verdict"], report["why"], report["gpus"]) == ("not_judged", "stopped by SIGTERM", [])

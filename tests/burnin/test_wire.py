@@ -1,0 +1,83 @@
+"""What children say is checked before it is believed: a child's memory may be the thing that is broken."""
+
+import json
+from dataclasses import asdict
+
+import pytest
+
+from burnin.spec import Ballot, Inject, Proof
+from burnin.wire import (
+    Count,
+    Discover,
+    Prove,
+    Request,
+    Vote,
+    WireError,
+    ballot,
+    decode,
+    encode,
+    made,
+    pack,
+    part,
+    unpack,
+)
+
+FAULT = Inject(gpu=1, fault="F03", rate=0.5, seed=2)
+REQUESTS = [
+    Discover(backend="sim", gpus=None, host="h"),
+    Vote(test="t", workload="m:C", case="c", iteration=0, seed=2**62, launches=3, inject=FAULT),
+    Prove(test="t", workload="m:C", case="c", seed=1),
+    Count(),
+]
+BALLOT = Ballot(
+    case="c",
+    iteration=0,
+    seed=1,
+    fingerprints=(("a", 2), ("b", 1)),
+    launches=3,
+    bytes=4,
+    flops=5,
+    elapsed_s=0.5,
+    trace=(("op", "x"),),
+    tiles=(2**64 - 1, 0),
+)
+
+
+@pytest.mark.parametrize("request_", REQUESTS)
+def test_requests_survive_the_wire(request_: Request) -> None:
+    assert unpack(decode(encode(pack(request_)))) == request_
+
+
+def test_ballots_survive_the_wire() -> None:
+    assert ballot(decode(encode(asdict(BALLOT)))) == BALLOT
+
+
+@pytest.mark.parametrize("line", [b"", b"{", b"[]", b"7", b"\xff\xfe", b"null"])
+def test_what_is_no_message(line: bytes) -> None:
+    with pytest.raises(WireError):
+        decode(line)
+
+
+@pytest.mark.parametrize(
+    "message", [{}, {"do": "Dance", "with": {}}, {"do": "Count", "with": {"x": 1}}, {"do": "Vote"}]
+)
+def test_what_is_no_request(message: dict[str, object]) -> None:
+    with pytest.raises(WireError):
+        unpack(message)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [{"launches": 4}, {"launches": 0, "fingerprints": []}, {"fingerprints": 1}, {"tiles": ["x"]}, {"extra": 1}],
+)
+def test_what_is_no_ballot(change: dict[str, object]) -> None:
+    fields = json.loads(json.dumps(asdict(BALLOT)))
+    with pytest.raises(WireError):
+        ballot(fields | change)
+
+
+def test_what_is_no_answer() -> None:
+    with pytest.raises(WireError):
+        part({"proof": []}, "proof")
+    with pytest.raises(WireError):
+        made(Proof, {"case": "c"})

@@ -1,0 +1,130 @@
+"""A user's mistake: one line that says what, where and what to do; the documented exit code; no traceback."""
+
+import socket
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import yaml
+
+
+def fleetd(*words: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "fleetd", *words]
+    return subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+
+
+def one_line(result: subprocess.CompletedProcess[str], exit_code: int) -> str:
+    assert result.returncode == exit_code, result.stderr
+    assert "Traceback" not in result.stderr
+    assert result.stdout == ""
+    (line,) = result.stderr.splitlines()
+    return line
+
+
+def write(path: Path, body: dict[str, object]) -> Path:
+    path.write_text(yaml.safe_dump(body, sort_keys=False))
+    return path
+
+
+def controller(tmp_path: Path, **changes: object) -> dict[str, object]:
+    state = tmp_path / "state"
+    state.mkdir(exist_ok=True)
+    return {
+        "apiVersion": "fleetd/v1",
+        "kind": "Controller",
+        "state_dir": str(state),
+        "server": {"listen": "127.0.0.1:0", "insecure": True},
+        "exporter": {"listen": "127.0.0.1:0"},
+        **changes,
+    }
+
+
+def agent(tmp_path: Path, **changes: object) -> dict[str, object]:
+    state = tmp_path / "state"
+    state.mkdir(exist_ok=True)
+    return {
+        "apiVersion": "fleetd/v1",
+        "kind": "Agent",
+        "state_dir": str(state),
+        "devices": {"backend": "sim"},
+        "uplink": {"address": "127.0.0.1:1", "insecure": True},
+        "exporter": {"listen": "127.0.0.1:0"},
+        **changes,
+    }
+
+
+@pytest.mark.parametrize("noun", ["agent", "controller"])
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("apiVersion: fleetd/v1\nkind: {Kind}\nstate_dirr: /x\n", ":3: unknown key `state_dirr`"),
+        ("apiVersion: fleetd/v1\nkind: {Kind}\nstate_dir: /x\nstate_dir: /y\n", ":4: "),
+        ("apiVersion: fleetd/v1\nkind: Banana\n", ":2: "),
+        ("", "empty"),
+        ("just words", "expected a mapping"),
+    ],
+)
+def test_a_bad_configuration_is_pointed_at(tmp_path: Path, noun: str, text: str, said: str) -> None:
+    path = tmp_path / "fleetd.yaml"
+    path.write_text(text.replace("{Kind}", noun.capitalize()))
+    assert said in one_line(fleetd(noun, "--config", str(path)), 2)
+
+
+@pytest.mark.parametrize("noun", ["agent", "controller"])
+def test_a_missing_configuration_is_named(tmp_path: Path, noun: str) -> None:
+    line = one_line(fleetd(noun, "--config", str(tmp_path / "nowhere.yaml")), 2)
+    assert "nowhere.yaml" in line
+
+
+@pytest.mark.parametrize("noun", ["agent", "controller"])
+def test_a_missing_state_directory_is_named(tmp_path: Path, noun: str) -> None:
+    body = (agent if noun == "agent" else controller)(tmp_path, state_dir=str(tmp_path / "nowhere"))
+    line = one_line(fleetd(noun, "--config", str(write(tmp_path / "c.yaml", body))), 2)
+    assert "nowhere: no such directory; make it" in line
+
+
+@pytest.mark.parametrize("what", ["server", "exporter"])
+def test_a_port_in_use_is_said(tmp_path: Path, what: str) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        address = f"127.0.0.1:{taken.getsockname()[1]}"
+        part: dict[str, object] = {"listen": address, "insecure": True} if what == "server" else {"listen": address}
+        body = controller(tmp_path, **{what: part})
+        result = fleetd("controller", "--config", str(write(tmp_path / "c.yaml", body)))
+    assert result.returncode == 2
+    assert "Traceback" not in result.stderr
+    assert f"{address}: Address already in use" in result.stderr.splitlines()[-1]
+
+
+def test_plain_text_beyond_loopback_is_refused(tmp_path: Path) -> None:
+    body = controller(tmp_path, server={"listen": "0.0.0.0:0", "insecure": True})
+    assert "loopback" in one_line(fleetd("controller", "--config", str(write(tmp_path / "c.yaml", body))), 2)
+
+
+def test_a_policy_that_is_not_there_is_named(tmp_path: Path) -> None:
+    body = controller(tmp_path, policy="no-such-policy.yaml")
+    line = one_line(fleetd("controller", "--config", str(write(tmp_path / "c.yaml", body))), 2)
+    assert "no-such-policy.yaml" in line
+
+
+def test_an_unreachable_controller_is_said_with_what_to_do() -> None:
+    line = one_line(fleetd("host", "list", "--controller", "127.0.0.1:1", "--insecure"), 3)
+    assert "127.0.0.1:1" in line
+
+
+def test_missing_certificates_are_said() -> None:
+    line = one_line(fleetd("host", "list", "--controller", "127.0.0.1:1"), 2)
+    assert "fleetd pki dev" in line
+
+
+def test_an_unknown_noun_is_a_usage_error() -> None:
+    result = fleetd("hosts")
+    assert result.returncode == 2
+    assert "No such command 'hosts'" in result.stderr
+
+
+def test_burnin_hands_over_to_the_package_that_has_torch() -> None:
+    result = fleetd("burnin", "run", "--level", "nope")
+    assert result.returncode == 2
+    assert "Traceback" not in result.stderr
+    assert "nope" in result.stderr
