@@ -22,9 +22,8 @@ NO_GPU = "no GPU: torch {version} sees none here; use --backend cpu or --backend
 
 
 def torch_device(backend: str, ordinal: int) -> torch.device:
-    """The torch device of a child. On `cpu` and `sim` it computes with one thread, as its neighbours do."""
+    """The torch device of a child; a GPU becomes the current one."""
     if backend != "cuda":
-        torch.set_num_threads(1)
         return torch.device("cpu")
     torch.cuda.set_device(ordinal)
     return torch.device("cuda", ordinal)

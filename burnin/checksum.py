@@ -131,8 +131,11 @@ def raw_bytes(tensor: torch.Tensor) -> torch.Tensor:
     """Return the bytes of a tensor in row-major order as a flat uint8 tensor on its device (a view if contiguous)."""
     if tensor.layout is not torch.strided or tensor.is_quantized:
         raise TypeError(f"only plain dense tensors have bytes to check, not {tensor.layout} {tensor.dtype}")
-    plain = tensor.detach().resolve_conj().resolve_neg().contiguous().view(-1)
-    return plain.view(torch.uint8) if plain.numel() else torch.empty(0, dtype=torch.uint8, device=tensor.device)
+    plain = tensor.detach().resolve_conj().resolve_neg().contiguous()
+    if not plain.numel():
+        return torch.empty(0, dtype=torch.uint8, device=tensor.device)
+    # A single element may be "contiguous" with any stride, which `view` to another width refuses.
+    return plain.as_strided((plain.numel(),), (1,)).view(torch.uint8)
 
 
 def _aligned(raw: torch.Tensor) -> torch.Tensor:

@@ -13,6 +13,8 @@ from dataclasses import asdict
 from importlib import import_module
 from typing import Any
 
+import torch
+
 from burnin import backends
 from burnin import inject as injection
 from burnin.spec import Case, Inject, SpecError
@@ -36,7 +38,8 @@ _PR_SET_PDEATHSIG = 1
 
 
 def main(line: socket.socket, setup: Mapping[str, Any]) -> None:
-    """Serve requests until the line ends. `setup`: backend, gpu (id), index (its position), or only backend."""
+    """Serve requests until the line ends. `setup`: backend; of a GPU also gpu (id), ordinal (torch's), threads."""
+    torch.set_num_threads(setup.get("threads", 1))
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the terminal's; the parent decides what it means
     signal.signal(signal.SIGTERM, signal.SIG_DFL)

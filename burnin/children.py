@@ -99,7 +99,7 @@ class Children:
             asks: GPU → requests; GPUs without a living process are left out.
             test: What the requests belong to, for the record of deaths.
             quiet_s: A child that says nothing for so long hangs.
-            limit_s: No child may take longer than this for its requests.
+            limit_s: No request may take longer than this, however alive the child says it is.
             heard: Gets every answer.
 
         Raises:
@@ -109,7 +109,7 @@ class Children:
             child = self._children[gpu]
             if child.line is not None:
                 child.owed = deque(requests)
-                self._begin(child)
+                self._send(child)
         while any(child.owed for child in self._children.values()):
             if self._stop.asked:
                 raise StoppedError
@@ -128,21 +128,21 @@ class Children:
             process = self._context.Process(
                 target=_child_main, args=(theirs, dict(child.setup)), name=f"burnin {child.gpu}", daemon=True
             )
-            with self._stop.breaking():  # starting waits for the fork server's imports, seconds for the first child
-                process.start()
+            try:
+                with self._stop.breaking():  # starting waits for the fork server's imports, seconds for the first child
+                    process.start()
+            except StoppedError:
+                ours.close()  # if the child came to be, this ends it
+                raise
         ours.settimeout(0)
         child.process, child.line, child.buffer = process, ours, bytearray()
         child.attempts += 1
         child.heard_s = self._monotonic()
         self._selector.register(ours, selectors.EVENT_READ, child)
 
-    def _begin(self, child: _Child) -> None:
-        child.begun_s = self._monotonic()
-        self._send(child)
-
     def _send(self, child: _Child) -> None:
         """Send the next request that is owed; one at a time, so that it always fits into the socket's buffer."""
-        child.heard_s = self._monotonic()
+        child.begun_s = child.heard_s = self._monotonic()
         if child.owed and child.line is not None:
             with contextlib.suppress(BrokenPipeError, ConnectionResetError):  # read as the end of its line
                 child.line.sendall(encode(pack(child.owed[0])))
@@ -192,7 +192,7 @@ class Children:
         self._end(child)
         if child.attempts < ATTEMPTS:
             self._spawn(child)
-            self._begin(child)
+            self._send(child)
         else:
             child.owed.clear()
 

@@ -3,6 +3,7 @@
 What is asked of whom follows `weigh`; what it means is `judge`'s; what is written is `report`'s.
 """
 
+import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -189,9 +190,11 @@ class _Runner:
         state.evidence = replace(state.evidence, devices=state.devices, injected=options.inject)
         self._check_cores()
         self._children.end(HOST)
+        # Proofs run on the CPU, side by side; a GPU that is computed on a CPU has one thread, as its neighbours do.
+        threads = max(1, len(os.sched_getaffinity(0)) // len(state.devices)) if state.backend == "cuda" else 1
         for device in state.devices:
             setup = {"backend": state.backend, "gpu": device.gpu, "ordinal": ordinals.get(device.gpu, 0)}
-            self._children.start(device.gpu, setup)
+            self._children.start(device.gpu, setup | {"threads": threads})
         session = self._session = Session(
             self._children, state.devices, monotonic=self._monotonic, progress=self._progress
         )
@@ -284,7 +287,12 @@ class _Runner:
         """Whether to go on."""
         begun_s = self._monotonic()
         effort = exact.efforts[self._state.backend]
-        done = selftest.run(session, exact, cases, seed=self._options.seed, launches=effort.launches, inject=inject)
+        seed = self._options.seed
+        try:
+            done = selftest.run(session, exact, cases, seed=seed, launches=effort.launches, inject=inject)
+        except StoppedError:
+            session.partial = None  # a GPU that was struck on purpose is not to be reported
+            raise
         self._state.test_elapsed_s[selftest.TEST] = self._monotonic() - begun_s
         self._state.evidence = merge(self._state.evidence, done.evidence)
         self._state.gaps.extend(done.missed)
@@ -324,7 +332,10 @@ class _Runner:
 
     def _judge_health(self, after: Mapping[str, Counters]) -> None:
         state = self._state
-        unread = [d for d in state.devices if d.gpu not in after or not after[d.gpu].source]
+        unread = [
+            d for d in state.devices if d.gpu in after and not after[d.gpu].source
+        ]  # the dead are in doubt anyway
+        sources = sorted({counters.source for counters in after.values()})
         injuries: list[Injury] = []
         for device in state.devices:
             bad, look = compare(self._before.get(device.gpu), after.get(device.gpu))
@@ -333,13 +344,14 @@ class _Runner:
         state.evidence = replace(state.evidence, injuries=tuple(injuries))
         if injuries:
             state.own["health"] = (Verdict.FAIL, injuries[0].why)
-        elif unread:
-            why = f"nothing to read the counters of GPU {unread[0].index} with: install nvidia-ml-py or nvidia-smi"
+        elif unread or not sources:
+            index = unread[0].index if unread else state.devices[0].index
+            why = f"nothing to read the counters of GPU {index} with: install nvidia-ml-py or nvidia-smi"
             why = "this kernel has no EDAC counters" if state.backend == "cpu" else why
             required = any(d.id == "health" and state.backend in d.required for d in self._declarations)
             state.not_run.append(NotRun(test="health", why=why, required=required))
         else:
-            state.own["health"] = (Verdict.PASS, f"no new uncorrectable error ({after[state.devices[0].gpu].source})")
+            state.own["health"] = (Verdict.PASS, f"no new uncorrectable error ({', '.join(sources)})")
 
 
 def _quota(declaration: Declaration) -> Quota:

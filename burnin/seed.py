@@ -160,7 +160,7 @@ def fill_bits(out: torch.Tensor, key: int) -> None:
         ValueError: the tensor is not contiguous.
     """
     _require_contiguous(out)
-    raw = out.reshape(-1).view(torch.uint8) if out.numel() else out.reshape(0).to(torch.uint8)
+    raw = out.as_strided((out.numel(),), (1,)).view(torch.uint8) if out.numel() else out.new_empty(0, dtype=torch.uint8)
     whole = raw.numel() // 4 * 4
     if whole and raw.data_ptr() % 4 == 0 and on_device(raw):
         fill_on_device(raw[:whole].view(torch.int32), key, 0, RAW_BITS)

@@ -242,7 +242,8 @@ def proofs_needed(
 ) -> tuple[tuple[Input, str], ...]:
     """Which (input, GPU) to have proved next: the first iteration of each exact case, and every undecided input.
 
-    One GPU at a time for each input, rotating with the seed; after a refutation the next one. Ends when a result was
+    One GPU at a time for each input, rotating over seeds and cases so that they prove side by side; after a refutation
+    the next one. Ends when a result was
     proved or all GPUs were refuted, so it is asked at most as often as there are GPUs.
     """
     proved = goldens(evidence)
@@ -255,7 +256,7 @@ def proofs_needed(
         if not one.exact or one.retest is not retest or not wanted or one.input in proved or one.input in needed:
             continue
         order = sorted(one.ballots)
-        start = one.seed % len(order)
+        start = (one.seed + len(needed)) % len(order)
         able = set(provers) - tried[one.input]
         untried = [gpu for gpu in order[start:] + order[:start] if gpu in able]
         if untried:

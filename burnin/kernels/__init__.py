@@ -30,7 +30,7 @@ def fill_on_device(flat: torch.Tensor, key: int, start: int, mode: int) -> None:
 
 
 def tile_sums_on_device(out: torch.Tensor, matrix: torch.Tensor, key: int) -> None:
-    """Launch the per-tile checksum of a contiguous 2-D CUDA tensor of less than 16 GiB into the int64 tensor `out`."""
+    """Launch the per-tile checksum of a contiguous 2-D CUDA tensor of at most 16 GiB into the int64 tensor `out`."""
     from burnin.kernels.checksum import launch_tiles  # noqa: PLC0415 - imports triton
 
     launch_tiles(out, matrix, key)

@@ -9,7 +9,7 @@ import triton.language as tl
 from burnin.kernels.mix import mix32, segment_keys, unsigned
 from burnin.seed import RAW_BITS, segments, signed32
 
-BLOCK = 2048
+BLOCK = 4096
 DIRECT = (torch.float32, torch.bfloat16, torch.float16, torch.int32, torch.int8)
 """Dtypes the kernel writes itself; the others go through float32 (exact for integers) and torch's own rounding."""
 BUFFER = 1 << 24

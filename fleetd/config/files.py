@@ -29,6 +29,14 @@ class AgentConfig:
     uplink: UplinkConfig
     exporter: ExporterConfig = field(default_factory=ExporterConfig)
 
+    def __post_init__(self) -> None:
+        """Refuse a burn-in of something else than the host's GPUs: its pass would be taken for proof. ValueError."""
+        if self.devices.backend != "sim" and self.burner.backend in {"sim", "cpu"}:
+            raise ValueError(
+                f"burner: backend: {self.burner.backend} proves nothing about the GPUs of devices: "
+                f"backend: {self.devices.backend}; use auto or cuda"
+            )
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ControllerConfig:

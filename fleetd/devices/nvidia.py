@@ -1,9 +1,11 @@
 """NVIDIA: readings of NVML in fleetd's units. Runs in the helper process only.
 
-Cost of a call, measured on an H200: power, clocks and utilisation about 1 µs each, a batch of field values 4 µs,
-the energy counter 4.1 ms of CPU. `nvmlDeviceGetPcieThroughput` blocks for 21 ms and is never called.
+Cost of a call, measured on an H200: power, clocks and utilisation about 1 µs each, memory and field values 5 µs, the
+replay counter 0.2 ms, the energy counter 4 ms of CPU. `nvmlDeviceGetPcieThroughput` blocks for 21 ms and is never
+called. NVML itself takes 18 MiB of memory.
 """
 
+import gc
 import math
 from collections.abc import Callable
 from contextlib import suppress
@@ -55,6 +57,7 @@ class NvidiaReader:
             missing = error.value in {getattr(pynvml, name) for name in _MISSING}
             raise VendorError(f"NVML does not start: {error}", missing=missing) from error
         self._nvml = pynvml
+        _give_memory_back()
 
     def inventory(self) -> list[dict[str, str | int | None]]:
         """The GPUs that NVML can name; one that is lost has no name and is left out. Raises VendorError."""
@@ -188,6 +191,15 @@ def _field(field: Any, scale: float = 1.0) -> float | None:
 
 def _bit(reasons: Any, mask: int) -> float | None:
     return None if reasons is None else float(bool(reasons & mask))
+
+
+def _give_memory_back() -> None:
+    """Return what importing and initialising left free in the heap, which counts as the agent's memory (glibc only)."""
+    import ctypes  # noqa: PLC0415 - here with the binding, which is built on it
+
+    gc.collect()
+    with suppress(AttributeError):
+        ctypes.CDLL(None).malloc_trim(0)
 
 
 def _text(value: str | bytes) -> str:

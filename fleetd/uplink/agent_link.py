@@ -1,7 +1,8 @@
 """The controller's side of `AgentLink`: one session a host, between its stream and the `AgentDoor`."""
 
 import asyncio
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Coroutine
+from typing import Any
 
 import grpc
 import structlog
@@ -137,6 +138,19 @@ async def _read(context: Context) -> agent_pb2.AgentMessage | None:
     return None if message is END_OF_STREAM else message
 
 
+async def _undivided(step: Coroutine[Any, Any, None]) -> None:
+    """Do one step of a session; a cancellation takes effect when the step is done, so that `ended` means what it says.
+
+    A second cancellation cuts this short. The door's own call runs on even then (see `DoorCalls`).
+    """
+    task = asyncio.create_task(step)
+    try:
+        await asyncio.shield(task)
+    except asyncio.CancelledError:
+        await asyncio.gather(task, return_exceptions=True)
+        raise
+
+
 def _refused(why: str) -> agent_pb2.ControllerMessage:
     return agent_pb2.ControllerMessage(refused=agent_pb2.Refused(why=clean(why)))
 
@@ -169,8 +183,7 @@ class _Session:
 
         Raises Refused, CodecError, StoreError, and _GoneError when the agent has left.
         """
-        last_seq = await self._calls.run(self._door.hello(peer, self._hello, self._spool))
-        await self._write(agent_pb2.ControllerMessage(welcome=agent_pb2.Welcome(last_seq=last_seq)))
+        await _undivided(self._greet(peer))
         reader = asyncio.create_task(self._receive())
         orders = asyncio.create_task(self._send_orders())
         try:
@@ -190,13 +203,11 @@ class _Session:
 
     async def _receive(self) -> None:
         while (message := await _read(self._context)) is not None:
-            call = asyncio.create_task(self._handle(message))
-            try:
-                await asyncio.shield(call)
-            except asyncio.CancelledError:
-                # A second cancellation may cut this short; the door's own call runs on all the same.
-                await asyncio.gather(call, return_exceptions=True)
-                raise
+            await _undivided(self._handle(message))
+
+    async def _greet(self, peer: Peer) -> None:
+        last_seq = await self._calls.run(self._door.hello(peer, self._hello, self._spool))
+        await self._write(agent_pb2.ControllerMessage(welcome=agent_pb2.Welcome(last_seq=last_seq)))
 
     async def _handle(self, message: agent_pb2.AgentMessage) -> None:
         host = self._hello.host

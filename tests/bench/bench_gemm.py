@@ -1,9 +1,11 @@
-"""What checking costs: bf16 products with every output checksummed against plain torch.matmul, paired and interleaved.
+"""What checking costs: bf16 products with every output checksummed against plain torch.matmul, interleaved.
 
     python tests/bench/bench_gemm.py --edge 8192 --edge 16384 --json gemm.json
 
-A checked block makes new inputs, poisons the output, then launches and checksums; a plain block only launches. Blocks
-alternate in random order inside each pair, so that clock and temperature drift hit both alike.
+A plain block only launches. A checked block makes new inputs, poisons the output, then launches and checksums. An
+overlapped block does the same with two outputs in turn and the checksums on a second stream of lower priority, where
+they can fill the last wave of the next product. The blocks of a round run in random order, so that clock and temperature
+drift hit all alike.
 """
 
 import argparse
@@ -22,7 +24,7 @@ from burnin.workloads.launches import poison, strict_math
 
 
 def blocks(edge: int, launches: int) -> dict[str, Callable[[int], None]]:
-    """Return the two kinds of block, by name; the argument is the number of the pair."""
+    """Return the kinds of block, by name; the argument is the number of the round."""
     a, b, out = (torch.empty(edge, edge, dtype=torch.bfloat16, device="cuda") for _ in range(3))
     fill_normal(a, 1)
     fill_normal(b, 2)
@@ -41,31 +43,68 @@ def blocks(edge: int, launches: int) -> dict[str, Callable[[int], None]]:
             cs.tile_sums_into(tiles[number], out, pair)
         tiles.sum(dim=1)
 
-    return {"plain": plain, "checked": checked}
+    return {"plain": plain, "checked": checked, "overlapped": overlapped(a, b, tiles)}
 
 
-def measure(edge: int, launches: int, pairs: int, warm_s: float) -> dict[str, object]:
-    """Return the paired ratio plain/checked (1: checking is free) and the rates."""
+def overlapped(a: torch.Tensor, b: torch.Tensor, tiles: torch.Tensor) -> Callable[[int], None]:
+    """Return the block whose checksums run beside the next product."""
+    main, side = torch.cuda.Stream(priority=-1), torch.cuda.Stream(priority=0)
+    outputs = [torch.empty_like(a) for _ in range(2)]
+
+    def block(pair: int) -> None:
+        home = torch.cuda.current_stream()
+        main.wait_stream(home)
+        side.wait_stream(home)
+        summed = [torch.cuda.Event(), torch.cuda.Event()]
+        with torch.cuda.stream(main):
+            fill_normal(a, 2 * pair + 10)
+            fill_normal(b, 2 * pair + 11)
+            for out in outputs:
+                poison(out)
+        for number in range(len(tiles)):
+            turn = number % 2
+            with torch.cuda.stream(main):
+                if number > 1:
+                    main.wait_event(summed[turn])
+                torch.matmul(a, b.t(), out=outputs[turn])
+                done = main.record_event()
+            with torch.cuda.stream(side):
+                side.wait_event(done)
+                cs.tile_sums_into(tiles[number], outputs[turn], pair)
+                summed[turn].record()
+        home.wait_stream(main)
+        home.wait_stream(side)
+        tiles.sum(dim=1)
+
+    return block
+
+
+def measure(edge: int, launches: int, rounds: int, warm_s: float) -> dict[str, object]:
+    """Return each kind's ratio plain/kind, paired by round (1: checking is free), and the rates."""
     work = blocks(edge, launches)
     flops = 2 * edge**3 * launches
     rng = random.Random(edge)
     spent = 0.0
     while spent < warm_s:
-        spent += timed(work["plain"], 0) + timed(work["checked"], 0)
-    elapsed: dict[str, list[float]] = {"plain": [], "checked": []}
-    for pair in range(pairs):
-        for name in rng.sample(["plain", "checked"], 2):
-            elapsed[name].append(timed(work[name], pair))
-    ratios = [p / c for p, c in zip(elapsed["plain"], elapsed["checked"], strict=True)]
-    quarters = statistics.quantiles(ratios, n=4)
+        spent += sum(timed(block, 0) for block in work.values())
+    elapsed: dict[str, list[float]] = {name: [] for name in work}
+    for number in range(rounds):
+        for name in rng.sample(list(work), len(work)):
+            elapsed[name].append(timed(work[name], number))
     return {
         "edge": edge,
         "launches": launches,
-        "pairs": pairs,
-        "ratio": {"median": statistics.median(ratios), "quartiles": [quarters[0], quarters[2]]},
-        "ratio_of_sums": sum(elapsed["plain"]) / sum(elapsed["checked"]),
+        "rounds": rounds,
+        "ratio_to_plain": {name: spread(elapsed["plain"], values) for name, values in elapsed.items()},
         "flops_per_second": {name: flops / statistics.median(values) for name, values in elapsed.items()},
     }
+
+
+def spread(plain: list[float], other: list[float]) -> dict[str, float]:
+    """Return median and quartiles of the paired ratios, and the ratio of the sums."""
+    ratios = [p / o for p, o in zip(plain, other, strict=True)]
+    low, median, high = statistics.quantiles(ratios, n=4)
+    return {"median": median, "quartile_low": low, "quartile_high": high, "of_sums": sum(plain) / sum(other)}
 
 
 def timed(block: Callable[[int], None], pair: int) -> float:
@@ -83,15 +122,15 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--edge", type=int, action="append", help="edge of the cube; repeatable (default 8192)")
     parser.add_argument("--launches", type=int, default=20, help="products on the same inputs")
-    parser.add_argument("--pairs", type=int, default=60)
-    parser.add_argument("--warm", type=float, default=3.0, help="seconds of work before the first pair")
+    parser.add_argument("--rounds", type=int, default=40)
+    parser.add_argument("--warm", type=float, default=3.0, help="seconds of work before the first round")
     parser.add_argument("--json", default="-", help="where to write (default: standard output)")
     args = parser.parse_args()
     if not torch.cuda.is_available():
         print("bench_gemm: no GPU", file=sys.stderr)
         return 3
     with strict_math(tf32=False):
-        results = [measure(edge, args.launches, args.pairs, args.warm) for edge in args.edge or [8192]]
+        results = [measure(edge, args.launches, args.rounds, args.warm) for edge in args.edge or [8192]]
     report = {"gpu": torch.cuda.get_device_name(), "torch": torch.__version__, "products": results}
     text = json.dumps(report, indent=1)
     if args.json == "-":

@@ -9,7 +9,7 @@ import signal
 from burnin.spec import Ballot, Case, Proof
 from burnin.workloads import Context
 
-GOOD, BAD = f"{1:016x}", f"{2:016x}"
+GOOD = f"{1:016x}"
 
 
 class Honest:
@@ -25,7 +25,7 @@ class Honest:
             case=case.name,
             iteration=iteration,
             seed=seed,
-            fingerprints=((BAD if bad else GOOD, launches),),
+            fingerprints=((f"bad{ctx.inject.seed:013x}" if bad and ctx.inject else GOOD, launches),),
             launches=launches,
             bytes=1 << 20,
             flops=launches,

@@ -13,8 +13,9 @@ from xml.etree import ElementTree as ET
 import pytest
 
 TOP = {
-    "schema", "verdict", "exit_code", "why", "level", "backend", "host", "seed", "started_at_s", "elapsed_s", "culprits",
-    "gpus", "tests", "not_run", "signatures", "signatures_total", "injected", "deaths", "notes", "vote_key", "versions",
+    "schema", "verdict", "exit_code", "why", "level", "backend", "host", "seed", "started_at_s", "elapsed_s",
+    "culprits", "gpus", "tests", "not_run", "signatures", "signatures_total", "injected", "deaths", "notes", "vote_key",
+    "versions",
 }  # fmt: skip
 ENTRIES = {
     "culprits": {"gpu", "index", "class", "why"},
@@ -22,8 +23,8 @@ ENTRIES = {
     "tests": {"id", "verdict", "class", "why", "launches", "bytes", "elapsed_s", "rates"},
     "injected": {"gpu", "index", "fault", "rate", "seed", "fired", "found"},
     "signatures": {
-        "gpu", "index", "test", "case", "seed", "iteration", "retest", "against", "count", "launches", "expected", "got",
-        "tiles", "tiles_total", "op", "watts", "celsius", "hertz", "why", "reproduce",
+        "gpu", "index", "test", "case", "seed", "iteration", "retest", "against", "count", "launches", "expected",
+        "got", "tiles", "tiles_total", "op", "watts", "celsius", "hertz", "why", "reproduce",
     },
 }  # fmt: skip
 

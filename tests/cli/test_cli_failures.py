@@ -101,6 +101,12 @@ def test_plain_text_beyond_loopback_is_refused(tmp_path: Path) -> None:
     assert "loopback" in one_line(fleetd("controller", "--config", str(write(tmp_path / "c.yaml", body))), 2)
 
 
+def test_a_simulated_burnin_is_no_proof_for_a_real_host(tmp_path: Path) -> None:
+    body = agent(tmp_path, devices={"backend": "nvidia"}, burner={"backend": "sim"})
+    line = one_line(fleetd("agent", "--config", str(write(tmp_path / "c.yaml", body))), 2)
+    assert "proves nothing" in line
+
+
 def test_a_policy_that_is_not_there_is_named(tmp_path: Path) -> None:
     body = controller(tmp_path, policy="no-such-policy.yaml")
     line = one_line(fleetd("controller", "--config", str(write(tmp_path / "c.yaml", body))), 2)

@@ -12,10 +12,13 @@ from typing import Any
 
 import pytest
 
+from fleetd.agent.sampler import Sampler, SamplerConfig
 from fleetd.devices.config import DevicesConfig
 from fleetd.devices.helper import HelperDevices
+from fleetd.model.finding import DeviceFault
 from fleetd.ports import DeviceError, DriverMissing
-from tests.agent.fakes_agent import FakeClock
+from fleetd.system import RealClock
+from tests.agent.fakes_agent import BOOT, HOST, FakeClock, FakeSpool
 
 FAKE = Path(__file__).with_name("fake_pynvml.py")
 CONFIG = DevicesConfig(
@@ -361,6 +364,43 @@ def test_a_cancelled_call_leaves_the_conversation_usable(tmp_path: Path) -> None
             assert len(host.lines(".starts")) == 1
 
     run(case())
+
+
+def test_a_hang_becomes_a_finding_about_that_gpu_alone_and_does_not_delay_the_end(tmp_path: Path) -> None:
+    async def case() -> FakeSpool:
+        config = DevicesConfig(call_deadline_seconds=0.3, restart_first_seconds=0.05)
+        async with bench(tmp_path, config) as host:
+            devices, spool, clock = host.devices, FakeSpool(), RealClock()
+            devices._clock = clock
+            sampler = Sampler(
+                host=HOST,
+                boot_id=BOOT,
+                devices=devices,
+                spool=spool,
+                clock=clock,
+                config=SamplerConfig(interval_seconds=0.05, unresponsive_after_seconds=1.0),
+            )
+            assert await sampler.sample_once() is None
+            host.tell(0, hang=True, stubborn=True)
+            task = asyncio.create_task(sampler.run())
+            await spool.appended.wait()
+            assert [sample.gpu for sample in sampler.latest()] == ["GPU-1", "GPU-2"]
+            host.tell(1, hang=True, stubborn=True)
+            call = asyncio.create_task(devices.sample())
+            task.cancel()
+            await asyncio.wait({task})
+            await asyncio.wait({call}, timeout=0.1)
+            assert not call.done(), "it is in the middle of the call that hangs"
+            began_s = clock.elapsed_s()
+            call.cancel()  # as the agent does when it is stopped
+            await asyncio.wait({call})
+            await devices.close()
+            assert clock.elapsed_s() - began_s < 2.0
+            return spool
+
+    (finding,) = asyncio.run(asyncio.wait_for(case(), 60)).findings
+    assert isinstance(finding, DeviceFault)
+    assert (finding.gpu, finding.index, finding.code) == ("GPU-0", 0, "agent.driver_unresponsive")
 
 
 @pytest.mark.parametrize(

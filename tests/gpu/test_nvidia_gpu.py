@@ -79,4 +79,4 @@ def test_readings_are_plausible_and_cheap() -> None:
     assert sample.memory_total_bytes > 8 * 2**30
     assert sample.energy_joules_total is None or sample.energy_joules_total > 0.0
     assert per_sample_s < 0.02
-    assert helper_rss_kib < 40 * 1024
+    assert helper_rss_kib < 48 * 1024  # 18 MiB of it are NVML's

@@ -6,6 +6,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Seque
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -301,20 +302,6 @@ def play(tmp_path: Path, certificates: tuple[Path, Path]) -> Callable[..., None]
 
 
 @pytest.fixture
-def make() -> Any:
+def make() -> SimpleNamespace:
     """Builders of model values, and `eventually`."""
-    return type(
-        "Make",
-        (),
-        {
-            name: staticmethod(function)
-            for name, function in {
-                "fault": fault,
-                "sample": sample,
-                "order": order,
-                "hello": hello,
-                "host": host,
-                "eventually": eventually,
-            }.items()
-        },
-    )
+    return SimpleNamespace(fault=fault, sample=sample, order=order, hello=hello, host=host, eventually=eventually)

@@ -4,6 +4,7 @@ import asyncio
 from typing import Any
 
 import pytest
+from structlog.testing import capture_logs
 
 from fleetd.ports import UplinkError
 from fleetd.uplink.server import serve
@@ -133,8 +134,11 @@ def test_a_drain_is_obeyed_and_counts_as_no_failure(play: Any, make: Any) -> Non
             agent = bench.agent(uplink, spool)
             await agent.__aenter__()
             await make.eventually(lambda: uplink.connected)
-            await server.stop(why="upgrade to 0.2")
-            await make.eventually(lambda: uplink.last_error == "upgrade to 0.2" or uplink.failures_total > 0)
+            with capture_logs() as logs:
+                await server.stop(why="upgrade to 0.2")
+                await make.eventually(lambda: not uplink.connected)
+            ends = [entry for entry in logs if entry["event"].startswith("uplink_")]
+            assert (ends[0]["event"], ends[0]["why"]) == ("uplink_drained", "upgrade to 0.2")
         async with bench.server(port=port):
             await make.eventually(lambda: uplink.connects_total == 2)
             await agent.__aexit__(None, None, None)

@@ -1,0 +1,202 @@
+import pytest
+import torch
+
+from burnin.inject import FAULTS, STALE_BYTE, TILE, Injector, check
+from burnin.seed import fill_normal
+from burnin.spec import Case, Inject, SpecError
+
+SEEDS = range(12)
+
+
+def inject(fault: str, *, rate: float = 1.0, seed: int = 1) -> Inject:
+    return Inject(gpu=0, fault=fault, rate=rate, seed=seed)
+
+
+def output(dtype: torch.dtype = torch.float32, rows: int = 300, columns: int = 280) -> torch.Tensor:
+    values = torch.empty(rows, columns)
+    fill_normal(values, 7)
+    return (values * 1000).to(dtype)
+
+
+def struck(fault: str, seed: int, dtype: torch.dtype = torch.float32) -> tuple[torch.Tensor, torch.Tensor, Injector]:
+    before = output(dtype)
+    after = before.clone()
+    injector = Injector(inject(fault, seed=seed))
+    fired = injector.hit(after)
+    changed = not torch.equal(before.view(torch.uint8), after.view(torch.uint8))
+    assert fired == changed == (injector.fired == 1)
+    return before, after, injector
+
+
+def word_flips(before: torch.Tensor, after: torch.Tensor) -> torch.Tensor:
+    return (before.view(torch.int32) ^ after.view(torch.int32)).flatten()
+
+
+def bits_of(flips: torch.Tensor) -> set[int]:
+    return {bit for bit in range(32) if bool(((flips >> bit) & 1).any())}
+
+
+@pytest.mark.parametrize("fault", list(FAULTS))
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
+def test_every_persistent_fault_changes_a_float_output_the_same_way_at_every_launch(fault: str, dtype: torch.dtype) -> None:
+    for seed in SEEDS:
+        before, after, injector = struck(fault, seed, dtype)
+        again = before.clone()
+        assert injector.hit(again)
+        assert torch.equal(again.view(torch.uint8), after.view(torch.uint8))
+
+
+@pytest.mark.parametrize("fault", [name for name, fault in FAULTS.items() if not fault.floats_only])
+def test_every_fault_changes_an_integer_output(fault: str) -> None:
+    assert all(struck(fault, seed, torch.int32)[2].fired for seed in SEEDS)
+
+
+def test_f01_is_one_stuck_bit_in_one_lane_of_one_tile() -> None:
+    for seed in SEEDS:
+        before, after, _ = struck("F01", seed)
+        flips = word_flips(before, after)
+        assert len(bits_of(flips)) == 1
+        bit = bits_of(flips).pop()
+        values = {int(word >> bit & 1) for word in after.view(torch.int32).flatten()[flips != 0]}
+        assert len(values) == 1
+        rows, columns = (flips.view_as(before) != 0).nonzero().t()
+        assert int(rows.max() - rows.min()) < TILE
+        lanes = {int(row % TILE * TILE + column % TILE) % 32 for row, column in zip(rows, columns, strict=True)}
+        assert len(lanes) == 1
+
+
+def test_f03_flips_several_bits_at_a_stride() -> None:
+    for seed in SEEDS:
+        before, after, _ = struck("F03", seed)
+        flips = word_flips(before, after)
+        assert len(set(flips[flips != 0].tolist())) == 1
+        rows, columns = (flips.view_as(before) != 0).nonzero().t()
+        places = sorted(int(row % TILE * TILE + column % TILE) for row, column in zip(rows, columns, strict=True))
+        gaps = {b - a for a, b in zip(places, places[1:], strict=False)}
+        assert len(gaps) == 1
+        assert gaps <= {16, 32, 64, 128}
+
+
+@pytest.mark.parametrize(("fault", "highest"), [("F04", 32), ("F05", 4)])
+def test_f04_and_f05_flip_one_bit_of_one_element(fault: str, highest: int) -> None:
+    seen = set()
+    for seed in range(40):
+        before, after, _ = struck(fault, seed)
+        flips = word_flips(before, after)
+        assert int((flips != 0).sum()) == 1
+        assert len(bits_of(flips)) == 1
+        seen |= bits_of(flips)
+    assert seen <= set(range(highest))
+    assert len(seen) > highest // 2
+
+
+def test_f10_is_a_zero_or_a_poisoned_tile() -> None:
+    kinds = set()
+    for seed in SEEDS:
+        before, after, _ = struck("F10", seed)
+        changed = before.view(torch.int32) != after.view(torch.int32)
+        assert int(changed.sum()) > TILE * TILE * 0.99
+        kinds |= set(after.view(torch.int32)[changed].tolist())
+    assert kinds == {0, int.from_bytes(bytes([STALE_BYTE] * 4), "little")}
+
+
+@pytest.mark.parametrize("fault", ["F11", "F11.rows"])
+def test_moved_tiles_and_rows_keep_the_multiset_of_values(fault: str) -> None:
+    for seed in SEEDS:
+        before, after, _ = struck(fault, seed)
+        assert torch.equal(before.flatten().sort().values, after.flatten().sort().values)
+
+
+def test_holes_are_zeros_at_the_period() -> None:
+    before = torch.ones(2, 131_101)
+    after = before.clone()
+    assert Injector(inject("F11.holes")).hit(after)
+    holes = (after != before).flatten().nonzero().flatten().tolist()
+    assert len(holes) == 2
+    assert holes[1] - holes[0] == 131_101
+
+
+def test_f12_is_one_element_that_is_not_finite() -> None:
+    kinds = {float(after[~torch.isfinite(after)]) for _, after, _ in (struck("F12", seed) for seed in SEEDS)}
+    assert {"nan", "inf", "-inf"} == {str(kind) for kind in kinds}
+
+
+def test_f13_is_invisible_to_xor() -> None:
+    for seed in SEEDS:
+        before, after, _ = struck("F13", seed)
+        flips = word_flips(before, after)
+        assert int((flips != 0).sum()) in {2, 4, 6, 8}
+        assert len(bits_of(flips)) == 1
+        assert len(set(flips[flips != 0].tolist())) == 1
+
+
+def test_arithmetic_faults_strike_before_rounding() -> None:
+    exact = output()
+    masked = visible = 0
+    for seed in range(60):
+        rounded = exact.to(torch.bfloat16)
+        after = rounded.clone()
+        fired = Injector(inject("F04", seed=seed)).hit(after, lambda rows, columns: exact[rows, columns].clone())
+        assert fired == (not torch.equal(after.view(torch.int16), rounded.view(torch.int16)))
+        visible += fired
+        masked += not fired
+    # bf16 drops 16 of 32 bits: about half of the flips are rounded away, as they would be in the chip.
+    assert 15 < masked < 45
+    assert visible + masked == 60
+
+
+def test_an_element_that_rounded_otherwise_is_left_alone() -> None:
+    exact = torch.full((4, 4), 1.0)
+    after = torch.full((4, 4), 2.0, dtype=torch.bfloat16)
+    for seed in range(20):
+        assert not Injector(inject("F04", seed=seed)).hit(after, lambda rows, columns: exact[rows, columns].clone())
+
+
+def test_an_intermittent_fault_draws_by_launch_and_repeats_by_seed() -> None:
+    def run(seed: int) -> list[bool]:
+        injector = Injector(inject("F04", rate=0.2, seed=seed))
+        return [injector.hit(output(rows=4, columns=4)) for _ in range(300)]
+
+    assert run(1) == run(1)
+    assert run(1) != run(2)
+    assert 30 < sum(run(1)) < 90
+    later = Injector(inject("F04", rate=0.2, seed=1), launches=100)
+    assert [later.hit(output(rows=4, columns=4)) for _ in range(200)] == run(1)[100:]
+
+
+def test_no_fault_counts_launches_and_changes_nothing() -> None:
+    injector, value = Injector(None), output()
+    assert not injector.hit(value)
+    assert torch.equal(value, output())
+    assert (injector.launches, injector.fired) == (1, 0)
+
+
+@pytest.mark.parametrize("shape", [(1, 1), (1, 7), (7, 1), (5,), (2, 3, 4), (0, 3), ()])
+@pytest.mark.parametrize("fault", list(FAULTS))
+def test_odd_shapes_do_no_harm(fault: str, shape: tuple[int, ...]) -> None:
+    Injector(inject(fault)).hit(torch.ones(shape))
+
+
+def case(dtype: str) -> Case:
+    return Case(test="gemm.exact", name=f"{dtype} x", dtype=dtype, exact=True, rate_name="x")
+
+
+@pytest.mark.parametrize(
+    ("what", "cases", "message"),
+    [
+        (inject("F99"), [case("bf16")], "unknown fault 'F99'; known: F01, F03"),
+        (inject("F03", rate=0), [case("bf16")], "rate 0 of F03 is not in"),
+        (inject("F03", rate=1.5), [case("bf16")], "rate 1.5"),
+        (inject("F03", rate=float("nan")), [case("bf16")], "rate nan"),
+        (inject("F03"), [], "none of the chosen tests"),
+        (inject("F12"), [case("int8")], "needs floats"),
+    ],
+)
+def test_faults_that_cannot_change_anything_are_refused(what: Inject, cases: list[Case], message: str) -> None:
+    with pytest.raises(SpecError, match=message.replace(".", r"\.")):
+        check(what, cases)
+
+
+@pytest.mark.parametrize("fault", list(FAULTS))
+def test_faults_that_can_strike_pass(fault: str) -> None:
+    check(inject(fault, rate=1e-6), [case("int8"), case("bf16")])
