@@ -1,16 +1,16 @@
 """One 64-bit value for the bytes of a tensor, the same on every device, and sums by tile for localisation.
 
-The definition, over the bytes of the tensor in row-major order as little-endian 32-bit words (the last one zero-padded)::
+The definition, over the tensor's bytes in row-major order as little-endian 32-bit words (the last one zero-padded)::
 
     checksum = length_term(seed, bytes) + sum over i of (word[i] + 1) * weight(seed, i)      modulo 2**64
     weight   = (y ^ y >> 16 ^ b) | 1,   y = (x ^ x >> 15) * 0x85EBCA6B,   x = i * 0x9E3779B1 + a     modulo 2**32
     (a, b)   = segment_keys(derive(seed, "checksum"), i // 2**32)
 
 What follows from it: any change of a single word is seen, always (0 < |change| * weight < 2**64). Positions matter, NaN
-payloads and the sign of zero matter. Two equal flips in the same direction are always seen; other combinations of changes
-cancel only if a signed sum of 31-bit random weights does, with probability about 2**-31 for a given fault and seed, and
-seeds rotate. Addition commutes, so no order of accumulation, number of programs or atomics can change the value. The
-weights are no secret: this protects against broken hardware, not against an adversary.
+payloads and the sign of zero matter. Two equal flips in the same direction are always seen; other combinations of
+changes cancel only if a signed sum of 31-bit random weights does, with probability about 2**-31 for a given fault and
+seed, and seeds rotate. Addition commutes, so no order of accumulation, number of programs or atomics can change the
+value. The weights are no secret: this protects against broken hardware, not against an adversary.
 
 64-bit words would be a mistake: with odd weights an even number of flips of the top bit cancels always.
 """
@@ -89,8 +89,8 @@ def tile_sums(tensor: torch.Tensor, seed: int) -> torch.Tensor:
         seed: see `checksum`.
 
     Returns:
-        int64, shape (tiles,), on the tensor's device. `total` of it is the checksum of the tensor. A word belongs to the
-        tile of its first byte.
+        int64, shape (tiles,), on the tensor's device. `total` of it is the checksum of the tensor. A word belongs to
+        the tile of its first byte.
     """
     out = torch.empty(tile_count(tensor), dtype=torch.int64, device=tensor.device)
     tile_sums_into(out, tensor, seed)
@@ -201,5 +201,5 @@ def _band_sums(matrix: torch.Tensor, begin: int, key: int) -> npt.NDArray[np.uin
     columns = np.arange(0, matrix.shape[1], TILE, dtype=np.int64) * size
     starts = (begin + np.arange(rows, dtype=np.int64))[:, None] * row_bytes + columns[None, :]
     bounds = np.append(-(-starts.ravel() // 4), after_word) - first_word
-    sums = np.diff(prefix[bounds])
-    return sums.reshape(rows, -1).sum(axis=0, dtype=np.uint64)
+    sums: npt.NDArray[np.uint64] = np.diff(prefix[bounds]).reshape(rows, -1).sum(axis=0, dtype=np.uint64)
+    return sums

@@ -69,6 +69,9 @@ class Children:
         return self
 
     def __exit__(self, *_: object) -> None:
+        for child in self._children.values():  # all at once, so that they are waited for together
+            if child.process is not None:
+                child.process.kill()
         for child in self._children.values():
             self._end(child)
         self._selector.close()

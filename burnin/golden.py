@@ -1,18 +1,18 @@
 """The independent golden: a product of integer matrices, proved or refuted on the CPU without computing it again.
 
-Inputs are integers in [-a, a] whose partial sums stay inside the accumulator's exact range, so every order of summation,
-split and device gives the same bits. Freivalds' check then needs three matrix-vector products instead of one matrix
-product: for a random vector x, C·x = A·(B·x) holds if C = A·B, and for a wrong C fails for all but one x in p.
+Inputs are integers in [-a, a] whose partial sums stay inside the accumulator's exact range, so every order of
+summation, split and device gives the same bits. Freivalds' check then needs three matrix-vector products instead of one
+matrix product: for a random vector x, C·x = A·(B·x) holds if C = A·B, and for a wrong C fails for all but one x in p.
 
 Why it is a proof (all claims are checked at run time, none is assumed):
 
 1. Every element of C must be a finite integer of magnitude at most K·a², which bounds every true element.
-2. Work modulo the prime p = 2**31 - 1. A wrong element differs from the true one by D with 0 < |D| <= 2·K·a² < p (required),
-   hence D is not 0 modulo p. For a row of C with a wrong element and x uniform modulo p, P(row·x = 0 mod p) = 1/p: a wrong
-   matrix passes one vector with probability at most 1/p, and two independent ones with at most p**-2 < 2.2e-19.
-3. The products run in float64, exactly: x is cut into limbs of w bits so that columns·bound·2**w <= 2**53, where `bound` is
-   the largest magnitude in the matrix. Then every partial sum in every order is an integer of at most 2**53 (fused
-   multiply-add included), and the limbs are put together in int64: (2**31)·(2**31) + 2**31 < 2**63.
+2. Work modulo the prime p = 2**31 - 1. A wrong element differs from the true one by D with 0 < |D| <= 2·K·a² < p
+   (required), hence D is not 0 modulo p. For a row of C with a wrong element and x uniform modulo p, P(row·x = 0 mod p)
+   = 1/p: a wrong matrix passes one vector with probability at most 1/p, and two independent ones with at most p**-2 <
+2.2e-19. 3. The products run in float64, exactly: x is cut into limbs of w bits so that columns·bound·2**w <= 2**53,
+   where `bound` is the largest magnitude in the matrix. Then every partial sum in every order is an integer of at most
+   2**53 (fused multiply-add included), and the limbs are put together in int64: (2**31)·(2**31) + 2**31 < 2**63.
 """
 
 import math
@@ -42,7 +42,7 @@ SIGNIFICAND_BITS = {
 """Bits of the significand, the hidden one included: integers up to 2**bits are exact."""
 
 Rows = Callable[[int, int], torch.Tensor]
-"""(first, after) → these rows of an operand as a CPU tensor, made from the seed and never read back from the device."""
+"""(first, after) → these rows of an operand on the CPU, made from the seed and never read back from the device."""
 
 
 def largest_integer(dtype: torch.dtype) -> int:
@@ -110,7 +110,8 @@ def refute(output: torch.Tensor, product: Product, *, seed: int, alive: Callable
         if bool(wrong.any()):
             row, column = (int(i) for i in wrong.nonzero()[0])
             value = float(block[row, column])
-            return f"{int(wrong.sum())} elements of rows {first}..{after - 1} cannot be sums of these integers, " + (
+            return (
+                f"{int(wrong.sum())} elements of rows {first}..{after - 1} cannot be sums of these integers, "
                 f"first [{first + row}, {column}] = {value:g} (bound {bound})"
             )
         left[first:after] = times_mod(block, x, bound)
@@ -124,7 +125,8 @@ def refute(output: torch.Tensor, product: Product, *, seed: int, alive: Callable
         right = times_mod(product.a_rows(first, after).to(torch.float64), y, product.magnitude)
         rows = (right != left[first:after]).any(dim=1).nonzero().flatten()
         if len(rows):
-            return f"row {first + int(rows[0])} is not the product of the inputs ({len(rows)} rows of {first}..{after - 1})"
+            row = first + int(rows[0])
+            return f"row {row} is not the product of the inputs ({len(rows)} rows of {first}..{after - 1})"
         alive()
     return None
 
@@ -161,7 +163,8 @@ def _vectors(count: int, seed: int) -> torch.Tensor:
     """Uniform integers modulo PRIME from 64 random bits each (bias below 2**-32), shape (count, VECTORS)."""
     words = torch.from_numpy(random_words(derive(seed, "freivalds"), 0, 2 * count * VECTORS).astype("int64"))
     high, low = words.view(2, count, VECTORS)
-    return ((high % PRIME) * (2**32 % PRIME) + low) % PRIME
+    vectors: torch.Tensor = ((high % PRIME) * (2**32 % PRIME) + low) % PRIME
+    return vectors
 
 
 def _blocks(rows: int, columns: int) -> list[tuple[int, int]]:

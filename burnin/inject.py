@@ -2,12 +2,13 @@
 
 `FAULTS` is the table; the identifiers are those of the detection benchmark. Where a model sits inside the arithmetic
 (a lane, a bit of a sum) it strikes the float32/int32 accumulator *before* rounding: injected afterwards, an exact hash
-would find it by construction. Lane faults (F01, F03) are properties of the chip and stay where they are for a whole run;
-of the others a persistent fault (rate 1) does the same at every launch, an intermittent one draws anew each time it hits.
+would find it by construction. Lane faults (F01, F03) are properties of the chip and stay where they are for a whole
+run; of the others a persistent fault (rate 1) does the same at every launch, an intermittent one draws anew each time
+it hits.
 """
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Protocol
 
 import torch
@@ -19,8 +20,6 @@ TILE = 128
 """Largest edge of the tile that a fault strikes; small outputs have smaller tiles, so that there are always several."""
 HOLE_PERIOD = 131_101
 """Period of a firmware bug seen in the field: one element in this many was zero."""
-STALE_BYTE = 0x7F
-"""Outputs are poisoned with this byte before a ballot (NaN in most float formats): what a lost store leaves behind."""
 
 _WORD = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
 _MANTISSA = {torch.float64: 52, torch.float32: 23, torch.float16: 10, torch.bfloat16: 7}
@@ -72,7 +71,7 @@ class Injector:
 
     inject: Inject | None
     launches: int = 0
-    fired: int = field(default=0)
+    fired: int = 0
 
     def hit(self, output: torch.Tensor, accumulator: Accumulator | None = None) -> bool:
         """Count a launch and, if the fault strikes it, change its output in place.
@@ -104,6 +103,14 @@ class Injector:
     def _strikes(self, launch: int) -> bool:
         inject = self.inject
         return inject is not None and derive(inject.seed, "strikes", launch) < inject.rate * 2**64
+
+
+def stale_byte(dtype: torch.dtype) -> int:
+    """Return the byte that outputs are poisoned with, and that a lost store leaves behind.
+
+    0xFF repeated is NaN in every float format; 0x7F repeated is an integer far beyond any sum of a test.
+    """
+    return 0xFF if dtype.is_floating_point or dtype.is_complex else 0x7F
 
 
 def check(inject: Inject, cases: Iterable[Case]) -> None:
@@ -168,9 +175,7 @@ def _arithmetic(
 def _mask(bits: Iterable[int], word: torch.Tensor) -> int:
     """Return the bits as a signed integer of the word's width."""
     width = 8 * word.element_size()
-    value = 0
-    for bit in bits:
-        value |= 1 << bit % width
+    value = sum({1 << bit % width for bit in bits})
     return value - (1 << width) if value >> (width - 1) and word.dtype is not torch.uint8 else value
 
 
@@ -230,7 +235,7 @@ def _lost_tile(matrix: torch.Tensor, accumulator: Accumulator | None, draw: Draw
     del accumulator
     piece = matrix[_tile(matrix, draw.below(2**31, "tile"))]
     if draw.below(2, "stale"):
-        piece.view(torch.uint8).fill_(STALE_BYTE)
+        piece.view(torch.uint8).fill_(stale_byte(matrix.dtype))
     else:
         piece.zero_()
 

@@ -12,7 +12,7 @@ from typing import Any
 from xml.etree import ElementTree as ET
 
 from burnin.judge import GpuVerdict, TestVerdict
-from burnin.run import Result
+from burnin.result import Result
 from burnin.spec import SCHEMA, ExitCode, FaultClass, Verdict
 from burnin.weigh import Wrong
 

@@ -5,15 +5,15 @@ What is asked of whom follows `weigh`; what it means is `judge`'s; what is writt
 
 import os
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from typing import Any
 
 from burnin import selftest
 from burnin.children import Answer, Children
-from burnin.evidence import Evidence, Injury, Quota
-from burnin.judge import Judgement, judge
+from burnin.evidence import Injury, Quota
 from burnin.options import Options, check, check_inject, select
 from burnin.progress import Progress
+from burnin.result import NotRun, Result, State, conclude
 from burnin.session import Session, Task, merge, round_seed
 from burnin.spec import Case, Device, Inject, SpecError, Verdict
 from burnin.stop import Stop, StoppedError
@@ -30,50 +30,6 @@ SELFTEST_WORKLOAD = "gemm.exact"
 
 class CannotJudgeError(Exception):
     """There is nothing to run on, or not now; one line, exit code 3."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class NotRun:
-    """A test of the level that did not run."""
-
-    test: str
-    why: str
-    required: bool
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Result:
-    """Everything that a report is made of."""
-
-    options: Options
-    backend: str
-    devices: tuple[Device, ...]
-    started_at_s: float
-    elapsed_s: float
-    declarations: tuple[Declaration, ...]
-    evidence: Evidence
-    judgement: Judgement
-    own: Mapping[str, tuple[Verdict, str]]
-    """Verdict and reason of the tests that the runner did itself."""
-    test_elapsed_s: Mapping[str, float]
-    not_run: tuple[NotRun, ...]
-    notes: tuple[str, ...]
-    versions: Mapping[str, str]
-
-
-@dataclass(slots=True)
-class _State:
-    """What a run has gathered so far, so that a stopped run can still report."""
-
-    backend: str
-    devices: tuple[Device, ...] = ()
-    evidence: Evidence = field(default_factory=lambda: Evidence(devices=(), cases={}, quotas={}))
-    own: dict[str, tuple[Verdict, str]] = field(default_factory=dict)
-    test_elapsed_s: dict[str, float] = field(default_factory=dict)
-    not_run: list[NotRun] = field(default_factory=list)
-    gaps: list[str] = field(default_factory=list)
-    notes: list[str] = field(default_factory=list)
-    versions: dict[str, str] = field(default_factory=dict)
 
 
 def run(
@@ -104,7 +60,7 @@ def run(
     check(options)
     declarations = chosen(options.level, options.tests, table)
     started_at_s, begun_s = wall(), monotonic()
-    state = _State(backend=options.backend)
+    state = State(backend=options.backend)
     with Children(monotonic=monotonic, stop=stop) as children:
         runner = _Runner(
             options,
@@ -123,37 +79,9 @@ def run(
             runner.rescue()
         deaths = tuple(death for death in children.deaths if death.gpu != HOST)
     progress.close()
-    for declaration in declarations:
-        _note_missing(state, declaration)
-    evidence = replace(state.evidence, devices=state.devices, deaths=deaths, gaps=tuple(state.gaps))
-    return Result(
-        options=options,
-        backend=state.backend,
-        devices=state.devices,
-        started_at_s=started_at_s,
-        elapsed_s=monotonic() - begun_s,
-        declarations=declarations,
-        evidence=evidence,
-        judgement=judge(evidence),
-        own=state.own,
-        test_elapsed_s=state.test_elapsed_s,
-        not_run=tuple(state.not_run),
-        notes=tuple(state.notes),
-        versions=state.versions,
+    return conclude(
+        state, options, declarations, deaths=deaths, started_at_s=started_at_s, elapsed_s=monotonic() - begun_s
     )
-
-
-def _note_missing(state: _State, declaration: Declaration) -> None:
-    """Record a test that left nothing behind; without a required one there is no verdict."""
-    test, required = declaration.id, state.backend in declaration.required
-    known = {missing.test for missing in state.not_run}
-    if test not in known and test not in state.own and test not in state.test_elapsed_s:
-        exists = state.backend in declaration.efforts
-        why = "the run ended before it" if exists else f"it does not exist on {state.backend}"
-        state.not_run.append(NotRun(test=test, why=why, required=required))
-    for missing in state.not_run:
-        if missing.test == test and required and not state.gaps:
-            state.gaps.append(f"the required test {test} did not run: {missing.why}")
 
 
 class _Runner:
@@ -165,7 +93,7 @@ class _Runner:
         declarations: tuple[Declaration, ...],
         *,
         table: Mapping[str, Declaration],
-        state: _State,
+        state: State,
         children: Children,
         progress: Progress,
         monotonic: Callable[[], float],

@@ -1,11 +1,11 @@
 """Inputs from a counter: the value at a linear index is a hash of (key, index), so every device makes the same bits.
 
-`torch.randn` is no use here: its stream depends on the number of multiprocessors. Everything below is integer arithmetic
-modulo 2**32 plus exact conversions, written twice: in numpy (the definition, for the CPU) and in Triton
+`torch.randn` is no use here: its stream depends on the number of multiprocessors. Everything below is integer
+arithmetic modulo 2**32 plus exact conversions, written twice: in numpy (the definition, for the CPU) and in Triton
 (`burnin.kernels.fill`, for CUDA and ROCm); tests hold them equal.
 
-Words of this module: a *key* is a 64-bit integer made by `derive`; a *segment* is a run of 2**32 consecutive indices, so
-that the inner loop needs 32-bit arithmetic only and tensors may be longer than 2**32 elements.
+Words of this module: a *key* is a 64-bit integer made by `derive`; a *segment* is a run of 2**32 consecutive indices,
+so that the inner loop needs 32-bit arithmetic only and tensors may be longer than 2**32 elements.
 """
 
 from collections.abc import Iterator
@@ -71,7 +71,7 @@ def _mix_one(word: int) -> int:
 
 
 def signed32(word: int) -> int:
-    """Return the low 32 bits of `word` as a signed integer, the one type under which a Triton launch is never rebuilt."""
+    """Return the low 32 bits of `word`, signed: the one type for which a Triton kernel is never compiled again."""
     word &= MASK32
     return word - (1 << 32) if word >> 31 else word
 
@@ -116,7 +116,7 @@ def fill_integers(out: torch.Tensor, key: int, magnitude: int, *, start: int = 0
     """Fill `out` with integers uniform in [-magnitude, magnitude], the same bits on every device.
 
     Args:
-        out: contiguous tensor, any shape; its dtype must hold the integers exactly (see `burnin.golden.largest_integer`).
+        out: contiguous tensor, any shape; its dtype must hold the integers (see `burnin.golden.largest_integer`).
         key: 64-bit key from `derive`.
         magnitude: 1 … 32767.
         start: linear index of the first element, for a slice of a larger tensor.
@@ -133,8 +133,8 @@ def fill_normal(out: torch.Tensor, key: int, *, start: int = 0) -> None:
     """Fill `out` with near-normal floats that use the whole mantissa and a spread of exponents.
 
     The sum of four random bytes (Irwin-Hall) with fifteen random bits below it is an integer below 2**24; it is scaled
-    by 2**-22, and a quarter of the elements by up to 2**-7 more. Both steps are exact in float32, the only rounding is the
-    conversion to the dtype of `out` (to nearest, ties to even). Mean 0, standard deviation about 1, range (-4, 4).
+    by 2**-22, and a quarter of the elements by up to 2**-7 more. Both steps are exact in float32, the only rounding is
+    the conversion to the dtype of `out` (to nearest, ties to even). Mean 0, standard deviation about 1, range (-4, 4).
 
     Args:
         out: contiguous floating-point tensor, any shape.

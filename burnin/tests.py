@@ -129,7 +129,7 @@ TESTS: Mapping[str, Declaration] = {
             "matrix products of integers, equal to a golden proved on the CPU",
             "burnin.workloads.gemm:GemmExact",
             exact=True,
-            # One round at least: on a host with one GPU every case of a round is proved on the CPU, which takes longest.
+            # One round at least: with a single GPU every case of every round is proved on the CPU, which takes longest.
             efforts={"cuda": Effort(launches=20, rounds=1, seconds=20.0), "cpu": _SMALL, "sim": _SMALL},
         ),
         _computed(

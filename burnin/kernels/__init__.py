@@ -23,7 +23,7 @@ def on_device(tensor: torch.Tensor) -> bool:
 
 
 def fill_on_device(flat: torch.Tensor, key: int, start: int, mode: int) -> None:
-    """Launch `burnin.kernels.fill` on a flat CUDA tensor; `mode` is a magnitude or one of the constants of that file."""
+    """Launch `burnin.kernels.fill` on a flat CUDA tensor; see there for `mode`."""
     from burnin.kernels.fill import launch  # noqa: PLC0415 - imports triton
 
     launch(flat, key, start, mode)
@@ -37,7 +37,7 @@ def tile_sums_on_device(out: torch.Tensor, matrix: torch.Tensor, key: int) -> No
 
 
 def checksum_on_device(slot: torch.Tensor, raw: torch.Tensor, key: int, length_term: int) -> None:
-    """Launch the flat checksum of the 4-byte-aligned uint8 CUDA tensor `raw` into the one-element int64 tensor `slot`."""
+    """Launch the flat checksum of the 4-byte-aligned uint8 CUDA tensor `raw` into `slot` (one int64)."""
     from burnin.kernels.checksum import launch_flat  # noqa: PLC0415 - imports triton
 
     launch_flat(slot, raw, key, length_term)

@@ -54,7 +54,7 @@ def load_tail(raw: "Any", n_words: "Any", TAIL: tl.constexpr) -> Any:  # noqa: N
 
 
 @triton.jit(do_not_specialize=["n_words", "key_low", "key_high"])
-def flat_sums(
+def flat_sums(  # noqa: PLR0917 - a kernel has no keywords
     partials: "Any",
     words: "Any",
     raw: "Any",
@@ -64,7 +64,7 @@ def flat_sums(
     TAIL: tl.constexpr,  # noqa: N803
     BLOCK: tl.constexpr,  # noqa: N803
 ) -> None:
-    """Partial sums over a flat run of words; program p reads the blocks p, p + programs, …"""
+    """Partial sums over a flat run of words; program p reads block p, p + programs and so on."""
     program = tl.program_id(0)
     programs = tl.num_programs(0)
     lane = tl.arange(0, BLOCK)
@@ -94,7 +94,14 @@ def flat_sums(
 
 
 @triton.jit(do_not_specialize=["count", "length_low", "length_high"])
-def add_up(slot: "Any", partials: "Any", count: "Any", length_low: "Any", length_high: "Any", BLOCK: tl.constexpr) -> None:  # noqa: N803
+def add_up(  # noqa: PLR0917 - a kernel has no keywords
+    slot: "Any",
+    partials: "Any",
+    count: "Any",
+    length_low: "Any",
+    length_high: "Any",
+    BLOCK: tl.constexpr,  # noqa: N803
+) -> None:
     """slot[0] = sum of the partial sums + the 64-bit length term, modulo 2**64."""
     lane = tl.arange(0, BLOCK)
     total = tl.sum(tl.load(partials + lane, mask=lane < count, other=0), axis=0)
@@ -103,7 +110,7 @@ def add_up(slot: "Any", partials: "Any", count: "Any", length_low: "Any", length
 
 
 @triton.jit(do_not_specialize=["n_words", "tail_tile", "key_low", "key_high"])
-def tile_sums(
+def tile_sums(  # noqa: PLR0917 - a kernel has no keywords
     out: "Any",
     words: "Any",
     raw: "Any",
@@ -122,7 +129,7 @@ def tile_sums(
     TILE_WORDS: tl.constexpr,  # noqa: N803
     ROWS: tl.constexpr,  # noqa: N803
 ) -> None:
-    """One program a tile of TILE rows by TILE elements (TILE_WORDS words); a word belongs to the tile of its first byte.
+    """One program a tile of TILE rows by TILE elements (TILE_WORDS words); a word belongs where its first byte is.
 
     EVEN: all tiles are whole. ALIGNED: rows begin at a word.
     """
@@ -186,7 +193,7 @@ def launch_flat(slot: torch.Tensor, raw: torch.Tensor, key: int, length_term: in
 
 
 def launch_tiles(out: torch.Tensor, matrix: torch.Tensor, key: int) -> None:
-    """Write one sum a tile of `matrix` (2-D, contiguous, non-empty, 4-byte aligned, < 16 GiB) into `out` (flat int64)."""
+    """Write one sum a tile of `matrix` (2-D, contiguous, not empty, 4-byte aligned, <= 16 GiB) into `out` (int64)."""
     rows, columns = matrix.shape
     row_bytes = columns * matrix.element_size()
     n_words, tail = divmod(rows * row_bytes, 4)

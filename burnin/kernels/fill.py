@@ -17,7 +17,7 @@ BUFFER = 1 << 24
 
 
 @triton.jit(do_not_specialize=["key_low", "key_high", "segment", "low", "magnitude"])
-def fill(
+def fill(  # noqa: PLR0917 - a kernel has no keywords
     out: "Any",
     count: "Any",
     key_low: "Any",

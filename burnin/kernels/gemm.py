@@ -18,7 +18,7 @@ GROUP = 8
 
 
 @triton.jit
-def gemm(
+def gemm(  # noqa: PLR0917 - a kernel has no keywords
     a: "Any",
     bt: "Any",
     out: "Any",
@@ -32,7 +32,7 @@ def gemm(
     BLOCK_K: tl.constexpr,  # noqa: N803
     GROUP: tl.constexpr,  # noqa: N803
 ) -> None:
-    """out[m, n] = a[m, k] · bt[n, k]ᵀ, all row-major; one program a tile, K in ascending order, float32/int32 sums."""
+    """out[m, n] = a[m, k] · bt[n, k]ᵀ, all row-major; one program a tile, ascending K, float32 or int32 sums."""
     program = tl.program_id(0)
     across = tl.cdiv(n, BLOCK_N)
     down = tl.cdiv(m, BLOCK_M)

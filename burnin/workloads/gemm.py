@@ -68,9 +68,7 @@ class _Gemm:
                 with strict_math(tf32=False):
                     return injector.hit(out, accumulator)
 
-            done, tiles = launch_all(
-                ctx, multiply, strike, out, launches=launches, seed=_checksum_seed(plan, seed)
-            )
+            done, tiles = launch_all(ctx, multiply, strike, out, launches=launches, seed=_checksum_seed(plan, seed))
         return Ballot(
             case=case.name,
             iteration=iteration,
@@ -133,7 +131,9 @@ class GemmExact(_Gemm):
             return Proof(case=case.name, seed=seed, fingerprint=None, why=why)
         golden = out.cpu().to(plan.output)
         if not bool(torch.isfinite(golden.to(torch.float64)).all()):
-            return Proof(case=case.name, seed=seed, fingerprint=None, why=f"sums do not fit {plan.dtype}: choose smaller inputs")
+            return Proof(
+                case=case.name, seed=seed, fingerprint=None, why=f"sums do not fit {plan.dtype}: choose smaller inputs"
+            )
         fingerprint = text(checksum(golden, _checksum_seed(plan, seed)))
         how = f"proved on the CPU by Freivalds' check ({plan.shape}, |inputs| <= {plan.magnitude})"
         return Proof(case=case.name, seed=seed, fingerprint=fingerprint, why=how)
@@ -149,9 +149,7 @@ class GemmExact(_Gemm):
 
             return make
 
-        return Product(
-            a_rows=rows("a"), bt_rows=rows("b"), m=plan.m, n=plan.n, k=plan.k, magnitude=plan.magnitude
-        )
+        return Product(a_rows=rows("a"), bt_rows=rows("b"), m=plan.m, n=plan.n, k=plan.k, magnitude=plan.magnitude)
 
 
 class GemmVote(_Gemm):

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import torch
 
 from burnin.checksum import length_term, text, tile_count, tile_sums_into
-from burnin.inject import STALE_BYTE, Injector
+from burnin.inject import Injector, stale_byte
 from burnin.seed import MASK64
 from burnin.workloads import Context
 
@@ -29,8 +29,8 @@ class Launched:
 
 
 def poison(output: torch.Tensor) -> None:
-    """Fill a contiguous output with a byte that no right result consists of (NaN in bf16, fp16, fp32 and fp8 e4m3)."""
-    output.view(-1).view(torch.uint8).fill_(STALE_BYTE)
+    """Fill a contiguous output with what no right result consists of: NaN, or integers beyond any sum."""
+    output.view(-1).view(torch.uint8).fill_(stale_byte(output.dtype))
 
 
 def tally(values: list[int]) -> tuple[tuple[tuple[str, int], ...], int]:
@@ -41,7 +41,7 @@ def tally(values: list[int]) -> tuple[tuple[tuple[str, int], ...], int]:
 
 
 class Stopwatch:
-    """Adds up the time between `start` and `stop`: CUDA events on a GPU (read at the end), a process clock elsewhere."""
+    """Adds up the time between `start` and `stop`: CUDA events on a GPU (read at the end), else a process clock."""
 
     def __init__(self, device: torch.device) -> None:
         self._cuda = device.type == "cuda"
@@ -52,7 +52,7 @@ class Stopwatch:
     def start(self) -> None:
         """Begin an interval."""
         if self._cuda:
-            pair = (torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True))
+            pair = (_timer(), _timer())
             pair[0].record()
             self._events.append(pair)
         else:
@@ -76,6 +76,10 @@ class Stopwatch:
             self._sum_s += begin.elapsed_time(end) / 1e3
         self._events.clear()
         return self._sum_s
+
+
+def _timer() -> torch.cuda.Event:
+    return torch.cuda.Event(enable_timing=True)  # type: ignore[no-untyped-call]
 
 
 def launch_all(

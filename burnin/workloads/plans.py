@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 
@@ -27,6 +28,7 @@ DTYPES = {
 }
 FP8_MAGNITUDE = 16
 """Largest integers for which fp8 with default accumulation was measured to be exact (H200, K up to 8192)."""
+FP16_MAX = 65_504
 FP16_SIGMAS = 8
 """Rounded fp16 outputs: eight standard deviations of the sums stay below 65504 (the golden checks the real maximum)."""
 
@@ -76,13 +78,13 @@ class Plan:
 
     @property
     def magnitude(self) -> int:
-        """Largest operand integer such that every sum is exact: K·a² within the accumulator (computed, not assumed)."""
+        """Largest operand integer with exact sums: K·a² within the accumulator (computed, not assumed)."""
         magnitude = exact_magnitude(self.operand, self.k, accumulator_bits=30 if self.dtype == "int8" else 24)
         if self.dtype.startswith("fp8"):
             magnitude = min(magnitude, FP8_MAGNITUDE)
         if self.rounded and self.dtype == "fp16":
             # The variance of a product of two integers uniform in [-a, a] is (a(a + 1)/3)².
-            while magnitude > 1 and FP16_SIGMAS * magnitude * (magnitude + 1) / 3 * self.k**0.5 > 65_504:  # noqa: PLR2004
+            while magnitude > 1 and FP16_SIGMAS * magnitude * (magnitude + 1) / 3 * self.k**0.5 > FP16_MAX:
                 magnitude -= 1
         return magnitude
 
@@ -138,7 +140,10 @@ def _plan(dtype: str, path: str, shape: tuple[int, int, int], *, rounded: bool =
 
 def _fitting(plan: Plan, device: torch.device) -> Plan:
     """Halve the large shapes on a device with little memory."""
-    if torch.cuda.get_device_properties(device).total_memory >= SMALL_MEMORY_BYTES or min(plan.m, plan.n) < SHAPES_CUDA[1][0]:
+    if (
+        torch.cuda.get_device_properties(device).total_memory >= SMALL_MEMORY_BYTES
+        or min(plan.m, plan.n) < SHAPES_CUDA[1][0]
+    ):
         return plan
     shape = (plan.m // 2, plan.k // 2, plan.n // 2)
     return _plan(plan.dtype, plan.path, shape, rounded=plan.rounded)
@@ -156,9 +161,14 @@ def multiplier(plan: Plan, a: torch.Tensor, bt: torch.Tensor, out: torch.Tensor)
         return lambda: _discard(torch._int_mm(a, b, out=out))  # noqa: SLF001 - the only int8 product torch has
     if plan.dtype.startswith("fp8"):
         one = torch.ones((), device=a.device)
-        return lambda: _discard(
-            torch._scaled_mm(a, b, scale_a=one, scale_b=one, out_dtype=out.dtype, use_fast_accum=False, out=out)  # noqa: SLF001
-        )
+        options: dict[str, Any] = {
+            "scale_a": one,
+            "scale_b": one,
+            "out_dtype": out.dtype,
+            "use_fast_accum": False,
+            "out": out,
+        }
+        return lambda: _discard(torch._scaled_mm(a, b, **options))  # noqa: SLF001 - the fp8 product
     if out.dtype is not a.dtype:
         return lambda: _discard(torch.mm(a, b, out_dtype=out.dtype, out=out))
     return lambda: _discard(torch.mm(a, b, out=out))

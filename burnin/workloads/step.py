@@ -62,7 +62,7 @@ class Size:
         return tuple(f"layer{layer}.{name}" for layer in range(self.layers) for name in OPERATIONS)
 
     def trace(self) -> tuple[str, ...]:
-        """Return every traced name in order: forward, loss, gradients (last layer first), parameters after the update."""
+        """Return every traced name in order: forward, loss, gradients (last layer first), updated parameters."""
         names = list(self.shapes())
         return (*self.operations(), "loss", *(f"grad.{n}" for n in reversed(names)), *(f"param.{n}" for n in names))
 
@@ -140,9 +140,7 @@ class Step:
 class _Recorder:
     """Writes the checksum of each named tensor into its slot, after the planted fault struck the chosen operation."""
 
-    def __init__(
-        self, names: tuple[str, ...], slots: torch.Tensor, seed: int, injector: Injector, target: str
-    ) -> None:
+    def __init__(self, names: tuple[str, ...], slots: torch.Tensor, seed: int, injector: Injector, target: str) -> None:
         self._index = {name: index for index, name in enumerate(names)}
         self._slots = slots
         self._seed = seed
@@ -189,7 +187,9 @@ def _step(size: Size, state: dict[str, torch.Tensor], see: See) -> None:
     leaves = {name: state[name].detach().clone().requires_grad_() for name in names}
     x = state["input"]
     for layer in range(size.layers):
-        x = _layer(size, x, {name: leaves[f"layer{layer}.{name}"] for name in ("norm1", "norm2", *MATRICES)}, layer, see)
+        x = _layer(
+            size, x, {name: leaves[f"layer{layer}.{name}"] for name in ("norm1", "norm2", *MATRICES)}, layer, see
+        )
     loss = see("loss", (x.to(torch.float32) - state["target"].to(torch.float32)).square().mean(), None)
     gradients = dict(zip(names, torch.autograd.grad(loss, list(leaves.values())), strict=True))
     for name in reversed(names):

@@ -1,15 +1,15 @@
 """The policy: what a site wants done about what is found. Frozen data, and how a rule matches.
 
-The dataclasses are the schema of `policies/*.yaml`: a field is a key. Later scopes (pool, rack, power domain, …) become
-further optional matchers of `When` and further fields of `Budgets`; a policy of today stays valid.
+The dataclasses here and in `limits` are the schema of `policies/*.yaml`: a field is a key.
 """
 
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields
 from enum import StrEnum
 from fnmatch import fnmatchcase
 
+from fleetd.core.limits import Budgets, Outliers, Qualify, Repair, Returns, Silence, Storm
 from fleetd.model.finding import FaultClass, Scope, Severity, Verdict
 from fleetd.model.ids import GpuId
 
@@ -21,6 +21,9 @@ MANUAL = "manual"
 
 MAX_STRIKES_PER_GPU = 16
 """Strikes remembered for one GPU, the newest; no rule may ask for more."""
+
+MAX_SIGHTINGS = 32
+"""Device faults remembered for one host, the newest; no rule may count further."""
 
 _CODE = re.compile(r"[A-Za-z0-9_.*-]+")
 
@@ -79,6 +82,20 @@ class Strikes:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Count:
+    """So many sightings of one device fault on one GPU (or on the host) in so much time, the present one included."""
+
+    at_least: int
+    within_seconds: float
+
+    def __post_init__(self) -> None:
+        if not 1 <= self.at_least <= MAX_SIGHTINGS:
+            raise ValueError(f"at_least must be 1 to {MAX_SIGHTINGS}, not {self.at_least}")
+        if self.within_seconds <= 0:
+            raise ValueError(f"within_seconds must be above 0, not {self.within_seconds:g}")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class When:
     """The matchers of a rule. All that are given must match; one that is left out matches everything."""
 
@@ -91,13 +108,22 @@ class When:
     """Of a device fault; `*` stands for any text."""
     severity_at_least: Severity | None = None
     """Of a device fault."""
+    scope: tuple[Scope, ...] | None = None
+    """Of a device fault: any of these."""
+    pool: str | None = None
+    """Of the host; `*` stands for any text, and a host whose pool is not known matches nothing but `*`."""
+    sku: str | None = None
+    """Of the accused GPU, or of any GPU of the host when none is accused; `*` stands for any text."""
     strikes: Strikes | None = None
+    count: Count | None = None
 
     def __post_init__(self) -> None:
         if all(getattr(self, f.name) is None for f in fields(self)):
             raise ValueError("`when` needs at least one matcher")
         if self.fault_class is not None and not self.fault_class:
             raise ValueError("fault_class must name at least one class; leave it out to match all")
+        if self.scope is not None and not self.scope:
+            raise ValueError("scope must name at least one scope; leave it out to match all")
         if self.code is not None and not _CODE.fullmatch(self.code):
             raise ValueError(f"code `{self.code}` may hold letters, digits, `_`, `.`, `-` and the wildcard `*` only")
 
@@ -117,48 +143,12 @@ class Rule:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Qualify:
-    """The burn-in that makes a host healthy."""
+class Proof:
+    """What proves a class of faults cured: a burn-in that passes, where asked for after a reboot."""
 
     level: str
-    timeout_seconds: float
-    """An agent must begin a burn-in within this time of its order, and report within it again after that."""
-    attempts: int
-    """Burn-ins in a row without a conclusion before a human is asked."""
-
-    def __post_init__(self) -> None:
-        if self.timeout_seconds <= 0:
-            raise ValueError(f"timeout_seconds must be above 0, not {self.timeout_seconds:g}")
-        if self.attempts < 1:
-            raise ValueError(f"attempts must be at least 1, not {self.attempts}")
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class QuarantineBudget:
-    """How much of the fleet automatic quarantines may take. Releases and operators' holds are never stopped."""
-
-    max_ratio: float
-    """Hosts in quarantine to hosts known, 0 to 1."""
-    at_least: int
-    """So many hosts may be in quarantine however small the fleet is."""
-    max_in_window: int
-    """Quarantines ordered within the window, an operator's included."""
-    window_seconds: float
-
-    def __post_init__(self) -> None:
-        if not 0 <= self.max_ratio <= 1:
-            raise ValueError(f"max_ratio is a ratio from 0 to 1, not {self.max_ratio:g}")
-        if self.at_least < 0 or self.max_in_window < 0:
-            raise ValueError("at_least and max_in_window cannot be negative")
-        if self.window_seconds <= 0:
-            raise ValueError(f"window_seconds must be above 0, not {self.window_seconds:g}")
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Budgets:
-    """What automatic action may cost."""
-
-    quarantines: QuarantineBudget
+    """A burn-in level, or `manual`."""
+    after_reboot: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -168,10 +158,31 @@ class Policy:
     qualify: Qualify
     requalify_after_reboot: bool = True
     """Whether a healthy host that comes back with another boot must qualify again before it counts as healthy."""
-    proofs: Mapping[FaultClass, str]
-    """Fault class → level that must pass before its quarantine may end, or `manual`."""
+    proofs: Mapping[FaultClass, str | Proof]
+    """Fault class → what must pass before its quarantine may end, or `manual`. A plain level is a proof at any time."""
+    returns: Returns = Returns.OPERATOR
+    """Whether the proof alone brings a host back, or an operator does."""
+    probation_seconds: float = 0.0
+    """How long a host that came back is watched before it counts as healthy."""
+    tell_again_seconds: float = 3600.0
+    """A human is told the same thing about the same host, budget or incident once in this time."""
     budgets: Budgets
+    storm: Storm = field(default_factory=Storm)
+    silence: Silence = field(default_factory=Silence)
+    outliers: Outliers | None = None
+    """None: GPUs are not compared with their siblings."""
+    repair: Repair = field(default_factory=Repair)
     rules: tuple[Rule, ...]
+
+    def __post_init__(self) -> None:
+        if self.probation_seconds < 0 or self.tell_again_seconds < 0:
+            raise ValueError("probation_seconds and tell_again_seconds cannot be negative")
+
+    def proof_of(self, fault_class: FaultClass) -> Proof | None:
+        """What proves a class cured; None: an operator's decision only."""
+        proof = self.proofs.get(fault_class, MANUAL)
+        proof = Proof(level=proof) if isinstance(proof, str) else proof
+        return None if proof.level == MANUAL else proof
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -191,7 +202,12 @@ class Accusation:
     severity: Severity | None
     """None for a burn-in."""
     strikes_at_s: tuple[float, ...]
-    """Times of the transient faults of this GPU, this one included."""
+    """Times of the transient faults of this GPU on any host, this one included."""
+    seen_at_s: tuple[float, ...] = ()
+    """Times of the sightings of this device fault on this GPU (or host), this one included."""
+    pool: str | None = None
+    skus: tuple[str, ...] = ()
+    """Of the accused GPU, or of all GPUs of the host when none is accused."""
 
 
 def first_match(rules: Iterable[Rule], accusation: Accusation) -> Rule | None:
@@ -210,14 +226,17 @@ def matches(when: When, accusation: Accusation) -> bool:
             when.severity_at_least is None
             or (accusation.severity is not None and accusation.severity >= when.severity_at_least)
         )
-        and (when.strikes is None or _struck(when.strikes, accusation))
+        and (when.scope is None or accusation.scope in when.scope)
+        and (when.pool in (None, "*") or (accusation.pool is not None and fnmatchcase(accusation.pool, when.pool)))
+        and (when.sku in (None, "*") or any(fnmatchcase(sku, when.sku) for sku in accusation.skus))
+        and (when.strikes is None or _often(when.strikes, accusation.at_s, accusation.strikes_at_s))
+        and (when.count is None or _often(when.count, accusation.at_s, accusation.seen_at_s))
     )
 
 
-def _struck(asked: Strikes, accusation: Accusation) -> bool:
+def _often(asked: Strikes | Count, at_s: float, times_s: Iterable[float]) -> bool:
     # Distances in the finder's own time: findings that waited in a spool are judged by when they happened.
-    near = sum(abs(accusation.at_s - at_s) <= asked.within_seconds for at_s in accusation.strikes_at_s)
-    return near >= asked.at_least
+    return sum(abs(at_s - other_s) <= asked.within_seconds for other_s in times_s) >= asked.at_least
 
 
 def covers(passed: str, asked: str) -> bool:

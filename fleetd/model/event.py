@@ -1,10 +1,10 @@
-"""Events: everything that can change what the controller thinks of a host. The journal is a sequence of them."""
+"""Events: everything that can change what the controller thinks of a host or the fleet. The journal is made of them."""
 
 from dataclasses import dataclass
 
 from fleetd.model.finding import Finding
 from fleetd.model.host import Hello
-from fleetd.model.ids import HostName, OrderId
+from fleetd.model.ids import GpuId, HostName, OrderId
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -24,11 +24,59 @@ class FindingReceived:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class AgentSilent:
+    """A host's agent has been away for as long as the policy allows; told again after as long once more."""
+
+    host: HostName
+    since_s: float
+    """Wall time at which its connection ended."""
+    away: int
+    """Hosts without a connection at this moment, this one included."""
+    known: int
+    """Hosts that should have one."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BurninAccepted:
+    """The agent has an ordered burn-in on its disk."""
+
+    host: HostName
+    order_id: OrderId
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class BurninRefused:
     """The agent will not run a burn-in that was ordered."""
 
     host: HostName
     order_id: OrderId
+    why: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OutlierFound:
+    """A GPU is unlike its siblings (same SKU and pool, under load), and has been for the policy's window."""
+
+    host: HostName
+    gpu: GpuId
+    index: int
+    metric: str
+    """Name in the metric catalogue."""
+    value: float
+    median: float
+    """Of the siblings; both in the metric's unit."""
+    z: float
+    """Robust z-score: distance from the median in units of 1.4826 median absolute deviations."""
+    siblings: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Outvoted:
+    """Later burn-ins elsewhere in the fleet show that what this host computed in its last one was wrong."""
+
+    host: HostName
+    key: str
+    """Which ballot."""
     why: str
 
 
@@ -39,6 +87,8 @@ class OperatorQuarantined:
     host: HostName
     who: str
     reason: str
+    expires_at_s: float | None = None
+    """Wall time at which the hold goes by itself; None: never."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -53,10 +103,109 @@ class OperatorReleased:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class OperatorBurnin:
+    """An operator orders a burn-in: after a repair, or because he wants to know."""
+
+    host: HostName
+    who: str
+    reason: str
+    level: str | None
+    """None: the one that makes the host healthy, or its release possible."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OperatorRepairs:
+    """An operator begins to work on the host: nothing is run on it until he orders a burn-in."""
+
+    host: HostName
+    who: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OperatorRetires:
+    """An operator takes the host out of the fleet for good."""
+
+    host: HostName
+    who: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rejudged:
+    """What kept orders back is gone (budget re-armed, automation resumed, incident closed): judge the host as it is."""
+
+    host: HostName
+    why: str
+    acquitted: str | None
+    """An incident that was found not to be the fault of its hosts: its charges are dropped."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class TimePassed:
     """Nothing happened, but time did: pending work may have run out of it."""
 
     host: HostName
+    connected: bool = True
+    """Whether the host's agent is there; an agent that is away runs out of nothing."""
 
 
-Event = AgentConnected | FindingReceived | BurninRefused | OperatorQuarantined | OperatorReleased | TimePassed
+Event = (
+    AgentConnected
+    | AgentSilent
+    | FindingReceived
+    | BurninAccepted
+    | BurninRefused
+    | OutlierFound
+    | Outvoted
+    | OperatorQuarantined
+    | OperatorReleased
+    | OperatorBurnin
+    | OperatorRepairs
+    | OperatorRetires
+    | Rejudged
+    | TimePassed
+)
+"""What can happen to one host."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BudgetRearmed:
+    """A human lets automatic quarantines through again after budgets tripped."""
+
+    who: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AutomationStopped:
+    """A human stops every automatic action at once."""
+
+    who: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AutomationResumed:
+    """A human takes the kill switch back."""
+
+    who: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class IncidentClosed:
+    """An incident is over; for a storm, a human says whether its hosts are acquitted."""
+
+    incident: str
+    who: str
+    reason: str
+    acquit: bool
+    """Its hosts were not to blame: drop what it charged them with. Else each is judged as it is now."""
+
+
+FleetEvent = BudgetRearmed | AutomationStopped | AutomationResumed | IncidentClosed
+"""What can happen to the fleet as one thing."""
+
+AnyEvent = Event | FleetEvent
+"""What a journal holds."""

@@ -77,6 +77,15 @@ class Culprit:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Ballot:
+    """What all GPUs of a host computed alike in one test of a run, to be compared with other hosts."""
+
+    key: str
+    """Equal where the results must be equal bit by bit: made of the vote key, the test, its case and its seed."""
+    fingerprint: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class BurninEnded:
     """A burn-in run ended on a host: evidence against its culprits, or proof for the host if it passed."""
 
@@ -96,6 +105,8 @@ class BurninEnded:
     seed: int
     vote_key: str
     culprits: tuple[Culprit, ...]
+    ballots: tuple[Ballot, ...] = ()
+    """Empty when the agent sends none, or the host's GPUs did not agree."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from enum import StrEnum
 
-from fleetd.model.finding import FaultClass
+from fleetd.model.finding import Ballot, FaultClass
 from fleetd.model.ids import BootId, FindingId, GpuId, HostName, OrderId
 
 
@@ -33,6 +33,17 @@ class Gpu:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Place:
+    """Where a host stands and what it works for. None: not known, which is nobody's neighbour."""
+
+    pool: str | None = None
+    rack: str | None = None
+    nvlink_domain: str | None = None
+    power_domain: str | None = None
+    job: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Hello:
     """What an agent says first on every connection."""
 
@@ -41,6 +52,9 @@ class Hello:
     agent_version: str
     capabilities: tuple[str, ...]
     inventory: tuple[Gpu, ...]
+    place: Place = Place()
+    at_s: float | None = None
+    """The agent's wall clock, seconds since the epoch; None from an agent that does not say."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,6 +71,51 @@ class Hold:
     at_s: float
     proof_level: str | None
     """The burn-in level that must pass before the hold may go; None: an operator's decision only."""
+    after_reboot: bool = False
+    """Whether the proof must come from a later boot than the hold."""
+    expires_at_s: float | None = None
+    """Wall time at which an operator's hold goes by itself. Holds of fleetd never do."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Charge:
+    """A hold that something keeps from being put on: it stands until it is proven wrong or put on."""
+
+    hold: Hold
+    withheld: str
+    """What keeps it back."""
+    incident: str | None
+    """The incident that it belongs to, if any."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Mark:
+    """The host was condemned for a GPU, or for itself: a line in the history of the serial, the slot and the host."""
+
+    gpu: GpuId | None
+    slot: str | None
+    """PCI address of the GPU at that time, or `#INDEX`."""
+    finding: FindingId
+    fault_class: FaultClass
+    at_s: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sighting:
+    """A device fault that was seen, for rules that count."""
+
+    code: str
+    gpu: GpuId | None
+    finding: FindingId
+    at_s: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Told:
+    """A human was told; the same is not told again too soon."""
+
+    about: str
+    at_s: float
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -76,6 +135,23 @@ class PendingBurnin:
     level: str
     issued_at_s: float
     not_after_s: float
+    accepted: bool = False
+    """Whether the agent has it on its disk."""
+    disruptive: bool = False
+    """Whether the host served users when it was ordered, so that it counts against that budget."""
+    awaited_until_s: float | None = None
+    """Set when the agent came back late: its result is awaited until then at least."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DueBurnin:
+    """A burn-in that could not be ordered yet."""
+
+    level: str
+    why: str
+    not_before_s: float
+    """When to try again, unless something happens before."""
+    disruptive: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -99,3 +175,23 @@ class Host:
     """How many orders were ever issued for this host; numbers the next order's id."""
     attempts: int
     """Burn-ins in a row that ended without a judgement."""
+    place: Place = Place()
+    charges: tuple[Charge, ...] = ()
+    """What would hold the host if nothing kept it back."""
+    marks: tuple[Mark, ...] = ()
+    sightings: tuple[Sighting, ...] = ()
+    ballots: tuple[Ballot, ...] = ()
+    """Of the last burn-in that passed."""
+    due: DueBurnin | None = None
+    boots: tuple[BootId, ...] = ()
+    """Earlier boots, the newest last: a machine never returns to one."""
+    told: tuple[Told, ...] = ()
+    silent_since_s: float | None = None
+    """Wall time since which the agent has been away for too long; None while it is not."""
+    probation_until_s: float | None = None
+    """When a probation ends by itself; None: a burn-in must pass."""
+
+    @property
+    def held(self) -> bool:
+        """Whether a hold keeps the host from its users, in whatever state it is."""
+        return bool(self.holds)

@@ -2,7 +2,8 @@
 
 from dataclasses import dataclass
 
-from fleetd.model.event import Event
+from fleetd.model.event import AnyEvent
+from fleetd.model.fleet import FleetRecord
 from fleetd.model.host import Host
 from fleetd.model.ids import HostName, SpoolId
 from fleetd.model.order import Order
@@ -30,15 +31,15 @@ class JournalEntry:
 
     at_s: float
     """Wall time of the decision, seconds since the epoch."""
-    event: Event
-    host: Host
-    """The host after the decision."""
+    event: AnyEvent
+    host: Host | None
+    """The host after the decision; None for an event of the whole fleet."""
     orders: tuple[Order, ...]
     withheld: tuple[WithheldOrder, ...]
     refused: bool
     """An operator's request that was not granted; `why` says what is missing."""
-    trips_budget: bool
-    """From here on automatic quarantines are withheld until a human re-arms the budget."""
+    fleet: FleetRecord | None
+    """The fleet's record after the decision, where that changed it (a budget tripped, an incident opened, …)."""
     why: str
     progress: SpoolProgress | None
     """For a finding that came through a spool."""
@@ -63,7 +64,8 @@ class StoreImage:
     """Highest sequence number stored, by host and spool."""
     open_orders: tuple[Order, ...]
     """Orders that nobody has confirmed, in the order of issue."""
-    budget_tripped: bool
-    """Whether the quarantine budget tripped and nobody has re-armed it since."""
-    quarantined_at_s: tuple[float, ...]
-    """Wall times of all quarantine orders issued, ascending."""
+    fleet: FleetRecord
+    quarantines: tuple[tuple[float, HostName], ...]
+    """Wall time and host of the newest quarantine orders, ascending in the order of issue."""
+    recent: tuple[JournalEntry, ...]
+    """The newest entries with a finding, oldest first: what happened just before counts for what happens now."""

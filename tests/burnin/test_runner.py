@@ -10,7 +10,8 @@ import pytest
 from burnin.options import Options
 from burnin.progress import Lines
 from burnin.report import build
-from burnin.run import Result, run
+from burnin.result import Result
+from burnin.run import run
 from burnin.spec import FaultClass, Inject, Verdict
 from burnin.stop import Stop
 from burnin.tests import TESTS, Declaration, Effort

@@ -42,7 +42,7 @@ def random_tensor(rng: random.Random, number: int) -> torch.Tensor:
 
 @pytest.mark.parametrize("number", range(200))
 def test_the_gpu_value_is_the_cpu_value(number: int) -> None:
-    rng = random.Random(number)
+    rng = random.Random(number)  # noqa: S311 - shapes, no secrets
     tensor = random_tensor(rng, number)
     on_gpu = tensor.cuda()
     if number % 3 == 0 and tensor.dim() > 1:
@@ -82,7 +82,10 @@ def test_large_matrices_and_the_border_between_segments() -> None:
 
 def sum_from(raw: torch.Tensor, first_word: int, seed: int) -> int:
     words = cs._words(raw.numpy())
-    return sum(int(w) * int(m) for w, m in zip(words, cs._weights(cs.derive(seed, "checksum"), first_word, len(words)), strict=True))
+    return sum(
+        int(w) * int(m)
+        for w, m in zip(words, cs._weights(cs.derive(seed, "checksum"), first_word, len(words)), strict=True)
+    )
 
 
 def test_slots_are_filled_without_reading_them() -> None:

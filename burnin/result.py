@@ -1,0 +1,97 @@
+"""What a run gathers while it goes on, and what it hands over in the end. Torch-free."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+
+from burnin.evidence import Death, Evidence
+from burnin.judge import Judgement, judge
+from burnin.options import Options
+from burnin.spec import Device, Verdict
+from burnin.tests import Declaration
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NotRun:
+    """A test of the level that did not run."""
+
+    test: str
+    why: str
+    required: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Result:
+    """Everything that a report is made of."""
+
+    options: Options
+    backend: str
+    devices: tuple[Device, ...]
+    started_at_s: float
+    elapsed_s: float
+    declarations: tuple[Declaration, ...]
+    evidence: Evidence
+    judgement: Judgement
+    own: Mapping[str, tuple[Verdict, str]]
+    """Verdict and reason of the tests that the runner did itself."""
+    test_elapsed_s: Mapping[str, float]
+    not_run: tuple[NotRun, ...]
+    notes: tuple[str, ...]
+    versions: Mapping[str, str]
+
+
+@dataclass(slots=True)
+class State:
+    """What a run has gathered so far, so that a stopped run can still report."""
+
+    backend: str
+    devices: tuple[Device, ...] = ()
+    evidence: Evidence = field(default_factory=lambda: Evidence(devices=(), cases={}, quotas={}))
+    own: dict[str, tuple[Verdict, str]] = field(default_factory=dict)
+    test_elapsed_s: dict[str, float] = field(default_factory=dict)
+    not_run: list[NotRun] = field(default_factory=list)
+    gaps: list[str] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+    versions: dict[str, str] = field(default_factory=dict)
+
+
+def _note_missing(state: State, declaration: Declaration) -> None:
+    """Record a test that left nothing behind; without a required one there is no verdict."""
+    test, required = declaration.id, state.backend in declaration.required
+    known = {missing.test for missing in state.not_run}
+    if test not in known and test not in state.own and test not in state.test_elapsed_s:
+        exists = state.backend in declaration.efforts
+        why = "the run ended before it" if exists else f"it does not exist on {state.backend}"
+        state.not_run.append(NotRun(test=test, why=why, required=required))
+    for missing in state.not_run:
+        if missing.test == test and required and not state.gaps:
+            state.gaps.append(f"the required test {test} did not run: {missing.why}")
+
+
+def conclude(
+    state: State,
+    options: Options,
+    declarations: tuple[Declaration, ...],
+    *,
+    deaths: tuple[Death, ...],
+    started_at_s: float,
+    elapsed_s: float,
+) -> Result:
+    """Judge what was gathered."""
+    for declaration in declarations:
+        _note_missing(state, declaration)
+    evidence = replace(state.evidence, devices=state.devices, deaths=deaths, gaps=tuple(state.gaps))
+    return Result(
+        options=options,
+        backend=state.backend,
+        devices=state.devices,
+        started_at_s=started_at_s,
+        elapsed_s=elapsed_s,
+        declarations=declarations,
+        evidence=evidence,
+        judgement=judge(evidence),
+        own=state.own,
+        test_elapsed_s=state.test_elapsed_s,
+        not_run=tuple(state.not_run),
+        notes=tuple(state.notes),
+        versions=state.versions,
+    )

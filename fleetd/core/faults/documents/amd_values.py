@@ -1,0 +1,56 @@
+"""What AMD's counters mean, whatever tool printed them."""
+
+from collections.abc import Iterable
+
+from fleetd.core.faults.documents.found import Found
+from fleetd.core.policy import Action
+from fleetd.model.finding import Severity
+
+Count = tuple[str, str, float | None, int, str]
+"""RAS block (`umc`; `total` for a sum over blocks), kind (`ce`, `ue`, `de`), count, line and text."""
+
+_GARBAGE = 0xFFFF0
+"""A suspended GPU answers all ones, which some drivers add up as 16 counters of 16 bits: counts in multiples of this."""
+
+
+def judge_ras(device: str | None, counts: Iterable[Count], found: Found) -> None:
+    """Judge the RAS counters of one GPU: uncorrectable and deferred errors; corrected ones are what ECC is for."""
+    known = [(block.lower(), kind, int(count), line, text) for block, kind, count, line, text in counts if count]
+    garbage = {block for block, kind, count, _, _ in known if kind == "ce" and _is_garbage(count)} & {
+        block for block, kind, count, _, _ in known if kind == "ue" and _is_garbage(count)
+    }
+    blocks = {block for block, kind, _, _, _ in known if kind in ("ue", "de") and block != "total"}
+    for block, kind, count, line, text in known:
+        if count <= 0 or kind == "ce":
+            continue
+        if block in garbage:
+            found.see(
+                "amd.ras.implausible",
+                device,
+                line,
+                text,
+                part=block,
+                why=f"corrected and uncorrected counts of {block.upper()} are both a multiple of {_GARBAGE}: no reading",
+                action=Action.NONE,
+                severity=Severity.INFO,
+            )
+        elif block != "total" or not blocks:  # the total only repeats what a block says
+            name = "gpu" if block == "total" else block
+            word = "uncorrectable" if kind == "ue" else "deferred"
+            found.see(f"amd.ras.{name}.{kind}", device, line, text, why=f"{count} {word} errors in {block.upper()}")
+
+
+def _is_garbage(count: int) -> bool:
+    return count > 0 and count % _GARBAGE == 0
+
+
+def judge_afid(afid: int, severity: str, device: str | None, line: int, text: str, found: Found, at: str | None) -> None:
+    """Judge an AMD field identifier by the severity that its record has; without one the catalogue's entry counts."""
+    word = severity.strip().lower().removeprefix("cper_severity_").replace("_", "-")
+    code = f"amd.afid.{afid}"
+    if word == "fatal":
+        found.see(code, device, line, text, severity=Severity.FATAL, at=at)
+    elif word.startswith("correct"):
+        found.see(code, device, line, text, action=Action.MONITOR, severity=Severity.INFO, at=at)
+    else:
+        found.see(code, device, line, text, at=at)

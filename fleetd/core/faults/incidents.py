@@ -1,0 +1,341 @@
+"""Incidents: repeats folded, causes told from follow-ons, the driver's own recovery action obeyed.
+
+The rules, in order: what a program wrote into the kernel log is never acted on; another wording of a fault is that
+fault; garbage counters are no fault; a follow-on near its cause on the same device is a victim; what the driver asks
+for (XID 154, NVML's recovery action) beats the table for that device, and when it asks for the whole host it blames no
+GPU; two codes that together mean more get the action of their combination; a failed reset leaves the reboot.
+"""
+
+from collections import defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from fnmatch import fnmatchcase
+from typing import Literal
+
+from fleetd.core.faults.catalogue import Catalogue, Entry
+from fleetd.core.faults.observation import (
+    MAX_LINES,
+    MAX_TEXT,
+    Finding,
+    Moment,
+    Observation,
+    device_key,
+    rank,
+)
+from fleetd.core.policy import Action
+from fleetd.model.finding import Scope, Severity
+
+MAX_FAULTS = 2000
+"""Different (code, device, part) kept; later new ones are counted and reported in a note."""
+
+CAUSE_AFTER_S = 10.0
+"""A follow-on may be printed this long before its cause (two CPUs print at once)."""
+CAUSE_BEFORE_S = 600.0
+"""A follow-on comes at most this long after its cause: a collective's time-out kills its job after 600 s."""
+
+GARBAGE_STEP = 0xFFFF
+"""Counters of a suspended AMD device read as multiples of this, corrected and uncorrected alike."""
+
+_RESET_FAILED = "amd.reset.failed"
+_IMPLAUSIBLE = "amd.ras.implausible"
+_CONTAINED = "amd.poison.contained"
+
+_Key = tuple[str, str | None, str]
+
+
+@dataclass(slots=True)
+class Fault:
+    """One (code, device, part) as it accumulates."""
+
+    entry: Entry
+    first: Observation
+    count: int = 0
+    lines: list[int] = field(default_factory=list)
+    earliest: Moment | None = None
+    latest: Moment | None = None
+    counts: set[int] = field(default_factory=set)
+    injected: bool = True
+    action: Action | None = None
+    severity: Severity | None = None
+    scope: Scope | None = None
+    why: str | None = None
+    cause: str | None = None
+    role: Literal["root", "victim"] = "root"
+    asked: Action | None = None
+    """What is asked for in the end."""
+    extra: list[str] = field(default_factory=list)
+
+    @property
+    def base(self) -> Action:
+        """What the fault asks for by its text or its entry, before incidents are looked at."""
+        return self.action or self.entry.action
+
+    @property
+    def final(self) -> Action:
+        """What is asked for."""
+        return self.asked or self.base
+
+    def again(self, line: int | None, at: Moment | None) -> None:
+        """Count one more occurrence."""
+        self.count += 1
+        if line is not None and len(self.lines) < MAX_LINES and (not self.lines or self.lines[-1] != line):
+            self.lines.append(line)
+        if at is not None and at.seconds is not None:
+            if self.earliest is None or _earlier(at, self.earliest):
+                self.earliest = at
+            if self.latest is None or _earlier(self.latest, at):
+                self.latest = at
+
+
+class Incidents:
+    """Collects observations in the order of the input and judges them together."""
+
+    def __init__(self, catalogue: Catalogue) -> None:
+        self._catalogue = catalogue
+        self._faults: dict[_Key, Fault] = {}
+        self._beyond = 0
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """What the bounds left out."""
+        if not self._beyond:
+            return ()
+        return (f"{self._beyond} observations beyond the first {MAX_FAULTS} different faults were only counted",)
+
+    def __len__(self) -> int:
+        return len(self._faults)
+
+    def add(self, observation: Observation) -> Fault | None:
+        """Take one observation; returns the fault that it belongs to, None beyond the bound."""
+        key = (observation.code, device_key(observation.device), observation.part)
+        fault = self._faults.get(key)
+        if fault is None and observation.detail_only:
+            # The part of a register dump is not printed again: it belongs to whatever was said of this device.
+            fault = next((f for (code, dev, _), f in self._faults.items() if (code, dev) == key[:2]), None)
+        if fault is None:
+            if len(self._faults) >= MAX_FAULTS:
+                self._beyond += 1
+                return None
+            fault = Fault(entry=self._catalogue.entry(observation.code), first=observation)
+            self._faults[key] = fault
+        fault.again(observation.line, observation.at)
+        if observation.detail_only and fault.first is not observation:
+            return fault
+        _take(fault, observation)
+        return fault
+
+    def findings(self) -> tuple[Finding, ...]:
+        """Judge everything that was added: roots first, the worst first, then the order of the input."""
+        faults = self._reworded([*self._faults.values()])
+        faults = self._plausible(faults)
+        by_device: dict[str | None, list[Fault]] = defaultdict(list)
+        for fault in faults:
+            by_device[device_key(fault.first.device)].append(fault)
+        gpus = {
+            device_key(f.first.device) for f in faults if f.entry.code.startswith(("nvidia.xid", "amd.", "nvidia.bus"))
+        }
+        for fault in faults:
+            self._first_look(fault, gpus)
+        for fault in faults:
+            self._victim(fault, by_device, faults)
+        for device, group in by_device.items():
+            self._combine(group)
+            self._obey(device, group, faults)
+        self._settle_resets(by_device)
+        order = {id(f): n for n, f in enumerate(faults)}
+        faults.sort(key=lambda f: (f.role == "victim", -rank(f.final), order[id(f)]))
+        return tuple(_finding(fault) for fault in faults)
+
+    # ── steps ───────────────────────────────────────────────────────────────────────────────────────────────────────
+
+    @staticmethod
+    def _reworded(faults: list[Fault]) -> list[Fault]:
+        kept: list[Fault] = []
+        by_code = {(f.entry.code, device_key(f.first.device)): f for f in faults}
+        for fault in faults:
+            target = by_code.get((fault.entry.rewords or "", device_key(fault.first.device)))
+            if target is None or target.injected:
+                kept.append(fault)
+                continue
+            target.count += fault.count
+            target.lines = sorted({*target.lines, *fault.lines})[:MAX_LINES]
+        return kept
+
+    def _plausible(self, faults: list[Fault]) -> list[Fault]:
+        """Equal corrected and uncorrected counts in steps of 0xFFFF are a reading of a powered-down device."""
+        kept: list[Fault] = []
+        groups: dict[tuple[str | None, str], list[Fault]] = defaultdict(list)
+        for fault in faults:
+            if fault.entry.code.startswith("amd.ras.") and fault.counts:
+                groups[device_key(fault.first.device), fault.first.part.partition(" ")[0]].append(fault)
+            else:
+                kept.append(fault)
+        for group in groups.values():
+            values = [f.counts for f in group]
+            garbage = len(group) > 1 and all(
+                v == values[0] and all(n and n % GARBAGE_STEP == 0 for n in v) for v in values
+            )
+            if not garbage:
+                kept.extend(group)
+                continue
+            merged = group[0]
+            merged.entry = self._catalogue.entry(_IMPLAUSIBLE)
+            merged.action = merged.severity = merged.why = None
+            merged.count = sum(f.count for f in group)
+            merged.lines = sorted({line for f in group for line in f.lines})[:MAX_LINES]
+            kept.append(merged)
+        return kept
+
+    @staticmethod
+    def _first_look(fault: Fault, gpus: set[str | None]) -> None:
+        if fault.injected:
+            fault.asked = Action.NONE
+            fault.severity = Severity.WARNING
+            fault.extra.append("written by a program, not by the kernel: possibly a test, never acted on")
+        elif fault.entry.on_gpu is not None and fault.first.device and device_key(fault.first.device) in gpus:
+            fault.asked = fault.entry.on_gpu
+
+    @staticmethod
+    def _victim(fault: Fault, by_device: dict[str | None, list[Fault]], faults: list[Fault]) -> None:
+        if fault.injected:
+            return
+        if fault.cause is not None:
+            fault.role = "victim"
+            fault.extra.append(f"the driver names {fault.cause} as the cause")
+            return
+        device = device_key(fault.first.device)
+        pool = faults if device is None else by_device[device]
+        for other in pool:
+            if other is fault or other.injected or other.entry.code == fault.entry.code:
+                continue
+            if any(fnmatchcase(other.entry.code, glob) for glob in fault.entry.follows) and _near(other, fault):
+                if fault.entry.obeyed and not _hardware(other):
+                    continue
+                if fault.entry.code in _follow_codes(other) and _starts_before(fault, other):
+                    continue  # each may cause the other: the earlier one did
+                fault.role = "victim"
+                fault.extra.append(f"follows {other.entry.alias} on the same device")
+                if rank(fault.base) > rank(other.final) and not fault.entry.obeyed:
+                    other.asked = fault.base
+                return
+
+    def _combine(self, group: Sequence[Fault]) -> None:
+        for rule in self._catalogue.combinations:
+            for fault in group:
+                if fault.entry.code != rule.code or fault.injected:
+                    continue
+                beside = [
+                    f for f in group if any(fnmatchcase(f.entry.code, g) for g in rule.beside) and not f.injected
+                ]
+                if beside and _near(fault, beside[0]):
+                    fault.asked = rule.action
+                    fault.extra.append(f"together with {beside[0].entry.alias}: {rule.why}")
+
+    @staticmethod
+    def _obey(device: str | None, group: Sequence[Fault], faults: Sequence[Fault]) -> None:
+        for word in (f for f in group if f.entry.obeyed and not f.injected):
+            asked = word.base
+            whole_host = word.scope is Scope.HOST
+            mine = [f for f in group if f is not word and f.role == "root" and _hardware(f) and not f.entry.obeyed]
+            others = [f for f in faults if f is not word and f.role == "root" and _hardware(f) and not f.entry.obeyed]
+            for fault in mine:
+                if fault.base is Action.REPLACE or fault.final is Action.REPLACE or fault.injected:
+                    continue  # a criterion for replacement stands whatever the driver needs to go on
+                if asked is Action.NONE:
+                    if rank(fault.final) > rank(Action.MONITOR):
+                        fault.asked = Action.MONITOR
+                        fault.extra.append("the driver says since that no recovery is pending; prove it by a burn-in")
+                else:
+                    fault.asked = asked
+                    fault.extra.append(f"the driver asks for it ({word.entry.alias})")
+            if mine or (whole_host and others):
+                word.role = "victim"
+                causes = mine or others
+                word.extra.append(f"says what {causes[0].entry.alias} needs, blames nothing by itself")
+            del device
+
+    @staticmethod
+    def _settle_resets(by_device: dict[str | None, list[Fault]]) -> None:
+        for group in by_device.values():
+            if any(f.entry.code == _CONTAINED and not f.injected for f in group):
+                for fault in group:
+                    if fault.entry.code.startswith("amd.poison.") and rank(fault.final) > rank(Action.MONITOR):
+                        fault.asked = Action.MONITOR
+                        fault.extra.append("a queue was taken down in its place; judge by the outcome")
+            failed = [f for f in group if f.entry.code == _RESET_FAILED and not f.injected]
+            for fault in group if failed else ():
+                if fault.final in (Action.DRAIN, Action.QUARANTINE):
+                    fault.asked = Action.REBOOT
+                    fault.extra.append("its reset failed, a cold reboot comes first; drain when it returns")
+
+
+def _take(fault: Fault, observation: Observation) -> None:
+    """Let an observation's details count: the worst of them, but the latest of the driver's own words."""
+    fault.injected = fault.injected and observation.injected
+    fault.counts.update(observation.counts[: max(0, 64 - len(fault.counts))])
+    asked = observation.action
+    # A line that says nothing about the action stands for its entry's.
+    newer = fault.count == 1 or fault.entry.obeyed
+    if newer or rank(asked or fault.entry.action) > rank(fault.base):
+        fault.action = asked
+        fault.why = observation.why
+        fault.scope = observation.scope
+    if observation.severity is not None and (
+        newer or fault.severity is None or observation.severity > fault.severity
+    ):
+        fault.severity = observation.severity
+    if fault.count == 1:
+        fault.cause = observation.caused_by
+    elif observation.caused_by is None:
+        fault.cause = None  # once without a named cause: it has to be looked at by itself
+
+
+def _earlier(a: Moment, b: Moment) -> bool:
+    return a.clock == b.clock and a.seconds is not None and b.seconds is not None and a.seconds < b.seconds
+
+
+def _near(cause: Fault, effect: Fault) -> bool:
+    """Whether the times allow that one caused the other; times that cannot be compared do."""
+    start, end = cause.earliest, cause.latest
+    first, last = effect.earliest, effect.latest
+    if start is None or end is None or first is None or last is None or start.clock != first.clock:
+        return True
+    assert start.seconds is not None and end.seconds is not None  # noqa: S101, PT018 - kept only with seconds
+    assert first.seconds is not None and last.seconds is not None  # noqa: S101, PT018
+    return last.seconds >= start.seconds - CAUSE_AFTER_S and first.seconds <= end.seconds + CAUSE_BEFORE_S
+
+
+def _starts_before(a: Fault, b: Fault) -> bool:
+    if a.earliest is not None and b.earliest is not None and a.earliest.clock == b.earliest.clock:
+        return _earlier(a.earliest, b.earliest)
+    return (a.lines or [0])[0] < (b.lines or [0])[0]
+
+
+def _follow_codes(fault: Fault) -> tuple[str, ...]:
+    return fault.entry.follows
+
+
+def _hardware(fault: Fault) -> bool:
+    return (fault.scope or fault.entry.scope) is not Scope.APP and not fault.injected
+
+
+def _finding(fault: Fault) -> Finding:
+    entry = fault.entry
+    why = ". ".join(part for part in (fault.why or entry.meaning, *dict.fromkeys(fault.extra)) if part)
+    victim = fault.role == "victim"
+    return Finding(
+        code=entry.code,
+        alias=entry.alias,
+        device=fault.first.device,
+        scope=fault.scope or entry.scope,
+        role=fault.role,
+        severity=entry.severity if fault.severity is None else fault.severity,
+        # A follow-on asks for nothing by itself: its cause does.
+        action=Action.NONE if victim else fault.final,
+        contact_vendor=(entry.contact_vendor or fault.final is Action.REPLACE) and not victim and not fault.injected,
+        at=fault.first.at.text if fault.first.at else None,
+        why=why,
+        lines=tuple(fault.lines),
+        count=fault.count,
+        text=fault.first.text[:MAX_TEXT],
+    )

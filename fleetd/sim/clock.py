@@ -1,0 +1,30 @@
+"""Simulated clocks: all of them turn with the virtual loop; the wall clock of each host may be wrong."""
+
+import asyncio
+
+EPOCH_S = 1_750_000_000.0
+"""Wall time at which every world begins: fixed, so that the same seed gives the same journal."""
+
+
+class SimClock:
+    """The `Clock` port on virtual time. One for each machine."""
+
+    def __init__(self, *, skew_s: float = 0.0) -> None:
+        """`skew_s`: how far the wall clock is ahead of the true time."""
+        self.skew_s = skew_s
+
+    def wall_s(self) -> float:
+        """Seconds since the epoch, as far as this machine knows."""
+        return EPOCH_S + asyncio.get_running_loop().time() + self.skew_s
+
+    def elapsed_s(self) -> float:
+        """Virtual seconds since the world began; never wrong."""
+        return asyncio.get_running_loop().time()
+
+    async def sleep_s(self, seconds: float) -> None:
+        """Wait in virtual time; cancellable."""
+        await asyncio.sleep(seconds)  # noqa: TID251 - here is where virtual time comes in
+
+    def jump(self, seconds: float) -> None:
+        """Set the wall clock forward or back, as somebody or something does on real hosts."""
+        self.skew_s += seconds

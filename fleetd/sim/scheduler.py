@@ -1,0 +1,75 @@
+"""A simulated scheduler of jobs: carries out fleet orders, slowly and not at the first attempt, each once in effect."""
+
+import random
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from fleetd.model.ids import HostName, OrderId
+from fleetd.model.order import FleetOrder, Quarantine, Release
+from fleetd.ports import ActuatorError, Clock, Receipt
+from fleetd.sim.life import Life
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Carried:
+    """An order that was carried out."""
+
+    at_s: float
+    """Virtual time."""
+    order: FleetOrder
+
+
+class SimScheduler:
+    """Outlives every controller."""
+
+    def __init__(self, *, clock: Clock, rng: random.Random, refuse_ratio: float = 0.0) -> None:
+        """`refuse_ratio`: how often it cannot be reached."""
+        self._clock = clock
+        self._rng = rng
+        self.refuse_ratio = refuse_ratio
+        self.carried: list[Carried] = []
+        """What was carried out, in order; each order id once."""
+        self._known: set[OrderId] = set()
+        self.drained: set[HostName] = set()
+        """Hosts on which fleetd lets no new job start."""
+
+    def _carry_out(self, order: FleetOrder) -> None:
+        self._known.add(order.id)
+        self.carried.append(Carried(at_s=self._clock.elapsed_s(), order=order))
+        if isinstance(order, Quarantine):
+            self.drained.add(order.host)
+        elif isinstance(order, Release):
+            self.drained.discard(order.host)
+
+    def actuator(self, life: Life, on_order: Callable[[FleetOrder], None] = lambda _: None) -> "SimActuator":
+        """Return the `Actuator` of one controller process; `on_order` hears of every order carried out."""
+        return SimActuator(self, life, on_order)
+
+    async def take(self, order: FleetOrder) -> bool:
+        """Carry an order out; False when it was before. Raises ActuatorError when nobody answers."""
+        await self._clock.sleep_s(self._rng.uniform(0.01, 0.5))
+        if self._rng.random() < self.refuse_ratio:
+            raise ActuatorError("the simulated scheduler does not answer")
+        if order.id in self._known:
+            return False
+        self._carry_out(order)
+        return True
+
+
+class SimActuator:
+    """The `Actuator` port on the simulated scheduler."""
+
+    name = "sim"
+
+    def __init__(self, scheduler: SimScheduler, life: Life, on_order: Callable[[FleetOrder], None]) -> None:
+        self._scheduler = scheduler
+        self._life = life
+        self._on_order = on_order
+
+    async def carry_out(self, order: FleetOrder) -> Receipt:
+        """Carry the order out; the same id again has no further effect. Raises ActuatorError."""
+        self._life.boundary(f"before carrying out {order.id}")
+        if await self._scheduler.take(order):
+            self._on_order(order)
+        self._life.boundary(f"after carrying out {order.id}")
+        return Receipt(order_id=order.id, done=True, why="done by the simulated scheduler")

@@ -1,0 +1,73 @@
+"""The controller's ledger on a simulated disk: the reference store, of which only what was synced survives."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from fleetd.model.ids import OrderId
+from fleetd.model.journal import JournalEntry
+from fleetd.sim.disk import File, Written
+from fleetd.sim.life import Life
+from fleetd.stores.memory import MemoryStore
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Finished:
+    """An order was carried out."""
+
+    order: OrderId
+    result: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rearmed:
+    """A human re-armed the budget."""
+
+    at_s: float
+    who: str
+    reason: str
+
+
+Record = tuple[JournalEntry, ...] | Finished | Rearmed
+"""One transaction."""
+
+
+class Ledger(MemoryStore):
+    """A `Store` that begins with what the last controller left on the disk."""
+
+    def __init__(self, file: File[Record], life: Life) -> None:
+        """Open the ledger."""
+        super().__init__()
+        self._file = file
+        self._life = life
+        for written in file.records:
+            self._apply(written.record)
+
+    def commit(self, entries: Sequence[JournalEntry]) -> None:
+        """Write the entries in one transaction. Raises StoreError."""
+        self._write("commit", tuple(entries))
+
+    def finish_order(self, order: OrderId, result: str) -> None:
+        """Mark an order as carried out. Raises StoreError."""
+        self._write(f"finish {order}", Finished(order=order, result=result))
+
+    def rearm_budget(self, *, at_s: float, who: str, reason: str) -> None:
+        """Record that a human re-armed the quarantine budget. Raises StoreError."""
+        self._write("rearm", Rearmed(at_s=at_s, who=who, reason=reason))
+
+    def _write(self, what: str, record: Record) -> None:
+        self._file.write(self._life, what, record)
+        self._apply(record)
+
+    def _apply(self, record: Record) -> None:
+        match record:
+            case tuple():
+                super().commit(record)
+            case Finished():
+                super().finish_order(record.order, record.result)
+            case Rearmed():
+                super().rearm_budget(at_s=record.at_s, who=record.who, reason=record.reason)
+
+
+def journal_of(records: Sequence[Written[Record]]) -> tuple[tuple[float, JournalEntry], ...]:
+    """The journal on a disk: (virtual time, entry), in order."""
+    return tuple((w.at_s, entry) for w in records if isinstance(w.record, tuple) for entry in w.record)

@@ -1,0 +1,37 @@
+"""What a world is made of."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from fleetd.core.policy import Policy
+from fleetd.model.ids import HostName
+from fleetd.sim.burner import SECONDS
+from fleetd.sim.wire import Weather
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Settings:
+    """Everything that a world's course depends on, besides its timetable. Times are virtual."""
+
+    policy: Policy
+    hosts: int = 4
+    gpus: int = 8
+    """Of each host."""
+    seed: int = 1
+    sample_seconds: float = 10.0
+    """How often an agent reads its GPUs and sends what it read."""
+    weather: Weather = field(default_factory=Weather)
+    start_seconds: float = 5.0
+    """The agents start, evenly spread, within this time."""
+    restart_seconds: float = 3.0
+    """Until the service manager starts a process again that has died."""
+    boot_seconds: float = 180.0
+    disk_seconds: float = 0.002
+    """Of one call to the controller's ledger."""
+    actuator_refuse_ratio: float = 0.0
+    burnin_seconds: Mapping[str, float] = field(default_factory=lambda: SECONDS)
+
+    def names(self) -> tuple[HostName, ...]:
+        """Return the names of the hosts: `h01`, `h02` and so on."""
+        width = max(2, len(str(self.hosts)))
+        return tuple(HostName(f"h{n:0{width}d}") for n in range(1, self.hosts + 1))

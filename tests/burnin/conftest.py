@@ -1,0 +1,8 @@
+import pytest
+import torch
+
+
+@pytest.fixture(autouse=True, scope="session")
+def one_thread() -> None:
+    """The suite runs in parallel processes: threads of each would only wait for each other."""
+    torch.set_num_threads(1)

@@ -1,0 +1,61 @@
+"""Run by test_kernels.py in a process with TRITON_INTERPRET=1: the kernels against their definitions, without a GPU."""
+
+import torch
+
+from burnin import checksum, seed
+from burnin.kernels import checksum as checksum_kernel
+from burnin.kernels import fill, gemm
+
+
+def check_fill() -> None:
+    """Every mode and dtype, across the border of two segments."""
+    start = (1 << 32) - 1000
+    for dtype in (torch.float32, torch.bfloat16, torch.float16, torch.int8, torch.int32, torch.float8_e4m3fn):
+        got, want = torch.empty(5000, dtype=dtype), torch.empty(5000, dtype=dtype)
+        fill.launch(got, 99, start, 7)
+        seed.fill_integers(want, 99, 7, start=start)
+        assert torch.equal(got.view(torch.uint8), want.view(torch.uint8)), dtype
+        if dtype.is_floating_point:
+            fill.launch(got, 99, start, 0)
+            seed.fill_normal(want, 99, start=start)
+            assert torch.equal(got.view(torch.uint8), want.view(torch.uint8)), dtype
+    words, raw = torch.empty(5000, dtype=torch.int32), torch.empty(5000, dtype=torch.int32)
+    fill.launch(words, 99, 0, seed.RAW_BITS)
+    seed.fill_bits(raw, 99)
+    assert torch.equal(words, raw)
+
+
+def check_checksums() -> None:
+    """Flat and tiled, with tails, unaligned rows and whole tiles."""
+    for size in (0, 1, 3, 4, 5, 8191 * 4, 16384 * 4 * 9 + 2):
+        raw = torch.empty(size, dtype=torch.uint8)
+        seed.fill_bits(raw, 4)
+        slot = torch.full((1,), -1, dtype=torch.int64)
+        checksum_kernel.launch_flat(slot, raw, seed.derive(3, "checksum"), checksum.length_term(size, 3))
+        assert int(slot) & seed.MASK64 == checksum.checksum(raw, 3), size
+    shapes = [(129, 77), (256, 384), (3, 5), (1000, 1), (130, 257), (1, 1)]
+    for shape in shapes:
+        for dtype in (torch.uint8, torch.bfloat16, torch.float32, torch.float64):
+            matrix = torch.empty(shape, dtype=dtype)
+            seed.fill_bits(matrix, 5)
+            sums = torch.full((checksum.tile_count(matrix),), -1, dtype=torch.int64)
+            checksum_kernel.launch_tiles(sums, matrix, seed.derive(3, "checksum"))
+            assert torch.equal(sums, checksum.tile_sums(matrix, 3)), (shape, dtype)
+
+
+def check_gemm() -> None:
+    """Exact integers; bf16 is left out because the interpreter multiplies its raw bits."""
+    for dtype, magnitude in ((torch.float16, 45), (torch.float32, 100), (torch.int8, 127), (torch.float8_e4m3fn, 8)):
+        a, bt = torch.empty(130, 77, dtype=dtype), torch.empty(65, 77, dtype=dtype)
+        seed.fill_integers(a, 1, magnitude)
+        seed.fill_integers(bt, 2, magnitude)
+        out = torch.full((130, 65), -1, dtype=torch.int32 if dtype is torch.int8 else torch.float32)
+        gemm.launch(a, bt, out)
+        assert torch.equal(out.to(torch.float64), a.to(torch.float64) @ bt.to(torch.float64).t()), dtype
+
+
+if __name__ == "__main__":
+    torch.set_num_threads(1)
+    check_fill()
+    check_checksums()
+    check_gemm()

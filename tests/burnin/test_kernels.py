@@ -1,0 +1,115 @@
+"""Every Triton kernel without a GPU: compiled ahead of time for the targets, and interpreted against the CPU."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("triton")
+
+import triton
+from triton.backends.compiler import GPUTarget
+from triton.compiler import ASTSource
+
+from burnin.kernels import checksum, fill, gemm
+
+TARGETS = {
+    "gfx942": GPUTarget("hip", "gfx942", 64),
+    "gfx950": GPUTarget("hip", "gfx950", 64),
+    "sm_90": GPUTarget("cuda", 90, 32),
+    "sm_100": GPUTarget("cuda", 100, 32),
+}
+POINTERS = {"partials": "*i64", "slot": "*i64", "words": "*i32", "raw": "*u8"}
+FP8 = {"gfx942": "fp8e4b8"}
+TF32 = {"gfx942", "sm_90", "sm_100"}
+
+
+@pytest.fixture(autouse=True)
+def _cache_of_this_test(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TRITON_CACHE_DIR", str(tmp_path))
+    # Unset it warns; with and without fusion the kernels mean the same, they hold integers or sums of exact products.
+    monkeypatch.setenv("TRITON_DEFAULT_FP_FUSION", "1")
+
+
+def compile_for(
+    target: str, kernel: object, constants: dict[str, object], pointers: dict[str, str], warps: int = 4
+) -> None:
+    """Compile to a binary of the target; scalars are 32-bit integers."""
+    signature = {
+        parameter.name: "constexpr" if parameter.name in constants else pointers.get(parameter.name, "i32")
+        for parameter in kernel.params
+    }
+    source = ASTSource(fn=kernel, signature=signature, constexprs=constants)
+    compiled = triton.compile(source, target=TARGETS[target], options={"num_warps": warps})
+    assert len(compiled.asm["hsaco" if target.startswith("gfx") else "cubin"]) > 1000
+
+
+@pytest.mark.parametrize("target", TARGETS)
+@pytest.mark.parametrize(
+    ("dtype", "normal", "bits"),
+    [("fp32", True, False), ("bf16", True, False), ("fp16", False, False), ("i8", False, False), ("i32", False, True)],
+)
+def test_fill_compiles(target: str, dtype: str, normal: bool, bits: bool) -> None:
+    compile_for(target, fill.fill, {"NORMAL": normal, "BITS": bits, "BLOCK": fill.BLOCK}, {"out": f"*{dtype}"})
+
+
+@pytest.mark.parametrize("target", TARGETS)
+@pytest.mark.parametrize("tail", [0, 1, 3])
+def test_the_flat_checksum_compiles(target: str, tail: int) -> None:
+    constants = {"TAIL": tail, "BLOCK": checksum.BLOCK}
+    compile_for(target, checksum.flat_sums, constants, POINTERS | {"n_words": "i64"}, warps=8)
+    compile_for(target, checksum.add_up, {"BLOCK": checksum.PROGRAMS_MAX}, POINTERS)
+
+
+@pytest.mark.parametrize("target", TARGETS)
+@pytest.mark.parametrize(("even", "aligned"), [(True, True), (False, True), (False, False)])
+def test_the_tiled_checksum_compiles(target: str, even: bool, aligned: bool) -> None:
+    constants = {
+        "EVEN": even,
+        "ALIGNED": aligned,
+        "TAIL": 0 if even else 3,
+        "TILE": checksum.TILE,
+        "TILE_WORDS": 64,
+        "ROWS": checksum.ROWS,
+    }
+    compile_for(target, checksum.tile_sums, constants, POINTERS | {"out": "*i64"}, warps=checksum.TILE_WARPS)
+
+
+@pytest.mark.parametrize("target", TARGETS)
+@pytest.mark.parametrize("dtype", ["bf16", "fp16", "fp8", "i8", "fp32", "tf32"])
+def test_the_product_compiles(target: str, dtype: str) -> None:
+    if dtype == "tf32" and target not in TF32:
+        pytest.skip(f"{target} has no tf32 matrix unit")
+    name = {"tf32": "fp32", "fp8": FP8.get(target, "fp8e4nv")}.get(dtype, dtype)
+    size = {"i8": 1, "fp8": 1, "fp32": 4, "tf32": 4}.get(dtype, 2)
+    constants = {
+        "PRECISION": "tf32" if dtype == "tf32" else "ieee",
+        "INTEGER": dtype == "i8",
+        "BLOCK_M": gemm.BLOCK_M,
+        "BLOCK_N": gemm.BLOCK_N,
+        "BLOCK_K": gemm.BLOCK_K_BYTES // size,
+        "GROUP": gemm.GROUP,
+    }
+    pointers = {"a": f"*{name}", "bt": f"*{name}", "out": "*i32" if dtype == "i8" else "*fp32"}
+    compile_for(target, gemm.gemm, constants, pointers, warps=8)
+
+
+def test_interpreted_kernels_equal_the_cpu() -> None:
+    environment = os.environ | {"TRITON_INTERPRET": "1"}
+    script = Path(__file__).with_name("kernels_interpreted.py")
+    done = subprocess.run(
+        [sys.executable, script], env=environment, capture_output=True, text=True, check=False, timeout=100
+    )
+    assert done.returncode == 0, done.stderr[-3000:]
+
+
+def test_burnin_imports_without_triton() -> None:
+    code = (
+        "import sys; sys.modules['triton'] = None\n"
+        "import burnin.checksum, burnin.golden, burnin.workloads.gemm, burnin.workloads.step\n"
+        "import torch; print(burnin.checksum.checksum(torch.ones(3), 1))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False, timeout=100)
+    assert done.returncode == 0, done.stderr[-3000:]
