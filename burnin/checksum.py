@@ -22,7 +22,7 @@ import numpy.typing as npt
 import torch
 
 from burnin.kernels import checksum_on_device, on_device, tile_sums_on_device
-from burnin.seed import MASK64, counters, derive, segment_keys, segments
+from burnin.words import MASK64, counters, derive, segment_keys, segments
 
 TILE = 128
 """Edge of a tile in elements."""

@@ -21,7 +21,8 @@ from dataclasses import dataclass
 
 import torch
 
-from burnin.seed import derive, random_words
+from burnin.seed import random_words
+from burnin.words import derive
 
 PRIME = 2**31 - 1
 VECTORS = 2

@@ -13,8 +13,8 @@ from typing import Protocol
 
 import torch
 
-from burnin.seed import derive
 from burnin.spec import Case, Inject, SpecError
+from burnin.words import derive
 
 TILE = 128
 """Largest edge of the tile that a fault strikes; small outputs have smaller tiles, so that there are always several."""

@@ -3,92 +3,19 @@
 `torch.randn` is no use here: its stream depends on the number of multiprocessors. Everything below is integer
 arithmetic modulo 2**32 plus exact conversions, written twice: in numpy (the definition, for the CPU) and in Triton
 (`burnin.kernels.fill`, for CUDA and ROCm); tests hold them equal.
-
-Words of this module: a *key* is a 64-bit integer made by `derive`; a *segment* is a run of 2**32 consecutive indices,
-so that the inner loop needs 32-bit arithmetic only and tensors may be longer than 2**32 elements.
 """
-
-from collections.abc import Iterator
-from hashlib import blake2b
-from typing import TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 import torch
 
 from burnin.kernels import fill_on_device, on_device
+from burnin.words import RAW_BITS, Words, counters, mix32, segment_keys, segments
 
-Words: TypeAlias = npt.NDArray[np.uint32]
-
-MASK32 = 0xFFFF_FFFF
-MASK64 = 0xFFFF_FFFF_FFFF_FFFF
-GOLDEN32 = 0x9E37_79B9
-"""2**32 divided by the golden ratio: decorrelates small counters before they are mixed."""
 MAGNITUDE_MAX = 32_767
 """Integers are drawn from the upper 16 bits of a word, so at most 2**16 values."""
 CHUNK = 1 << 16
 """Elements made at a time on the CPU: the temporaries stay in the second-level cache."""
-
-
-RAW_BITS = -1
-"""Mode of the fill kernel: the random words themselves. 0 makes near-normal floats, a positive mode is a magnitude."""
-
-
-def derive(seed: int, *names: str | int) -> int:
-    """Return a 64-bit key that depends on the seed and every name, in order (BLAKE2b, 8 bytes, little-endian).
-
-    Args:
-        seed: any integer; only its value modulo 2**64 counts.
-        names: what the key is for, such as the test, the case, the operand.
-    """
-    text = "\x1f".join([str(seed & MASK64), *(str(name) for name in names)])
-    return int.from_bytes(blake2b(text.encode(), digest_size=8).digest(), "little")
-
-
-def mix32(words: Words) -> Words:
-    """Mix each 32-bit word in place and return it: the finaliser of MurmurHash3 (a bijection on 32-bit words)."""
-    words ^= words >> np.uint32(16)
-    words *= np.uint32(0x85EB_CA6B)
-    words ^= words >> np.uint32(13)
-    words *= np.uint32(0xC2B2_AE35)
-    words ^= words >> np.uint32(16)
-    return words
-
-
-def segment_keys(key: int, segment: int) -> tuple[int, int]:
-    """Return the two 32-bit keys of a segment: what the 32-bit inner loop knows of the 64-bit key and the high index.
-
-    Args:
-        key: 64-bit key.
-        segment: linear index divided by 2**32, less than 2**32.
-    """
-    mixed = _mix_one(segment ^ GOLDEN32)
-    return _mix_one((key & MASK32) ^ mixed), _mix_one(((key >> 32) & MASK32) + mixed & MASK32)
-
-
-def _mix_one(word: int) -> int:
-    return int(mix32(np.array([word], dtype=np.uint32))[0])
-
-
-def signed32(word: int) -> int:
-    """Return the low 32 bits of `word`, signed: the one type for which a Triton kernel is never compiled again."""
-    word &= MASK32
-    return word - (1 << 32) if word >> 31 else word
-
-
-def segments(start: int, count: int, chunk: int) -> Iterator[tuple[int, int, int]]:
-    """Yield (segment, low index, count) pieces of at most `chunk` indices that cross no segment border."""
-    stop = start + count
-    while start < stop:
-        segment, low = divmod(start, 1 << 32)
-        piece = min(chunk, stop - start, (1 << 32) - low)
-        yield segment, low, piece
-        start += piece
-
-
-def counters(low: int, count: int) -> Words:
-    """Return the indices low … low + count - 1 as 32-bit words."""
-    return np.arange(low, low + count, dtype=np.uint64).astype(np.uint32)
 
 
 def random_words(key: int, start: int, count: int) -> Words:

@@ -97,7 +97,7 @@ def _computed(test: str, what: str, workload: str, *, exact: bool, efforts: Mapp
     )
 
 
-_SMALL = Effort(launches=8, rounds=3)
+_SMALL = Effort(launches=20, rounds=4)
 """For devices that are computed on a CPU."""
 
 TESTS: Mapping[str, Declaration] = {

@@ -13,7 +13,7 @@ import triton
 import triton.language as tl
 
 from burnin.kernels.mix import segment_keys, unsigned
-from burnin.seed import signed32
+from burnin.words import signed32
 
 BLOCK = 4096
 """Words a program reads at a time: four 16-byte loads in flight for each of 256 threads."""

@@ -7,7 +7,7 @@ import triton
 import triton.language as tl
 
 from burnin.kernels.mix import mix32, segment_keys, unsigned
-from burnin.seed import RAW_BITS, segments, signed32
+from burnin.words import RAW_BITS, segments, signed32
 
 BLOCK = 4096
 DIRECT = (torch.float32, torch.bfloat16, torch.float16, torch.int32, torch.int8)

@@ -149,41 +149,40 @@ def _fitting(plan: Plan, device: torch.device) -> Plan:
     return _plan(plan.dtype, plan.path, shape, rounded=plan.rounded)
 
 
-def multiplier(plan: Plan, a: torch.Tensor, bt: torch.Tensor, out: torch.Tensor) -> Callable[[], None]:
-    """Return a function that computes `out` = a · btᵀ once, by the plan's path, on the operands' device."""
+def multiplier(plan: Plan, a: torch.Tensor, bt: torch.Tensor) -> Callable[[torch.Tensor], None]:
+    """Return a function that writes a · btᵀ once into the output it is given, by the plan's path."""
     if not a.is_cuda:
-        return _cpu_multiplier(a, bt, out)
+        return _cpu_multiplier(a, bt)
     b = bt.t()
     if plan.path == "triton":
         precision = "tf32" if plan.dtype == "tf32" else "ieee"
-        return lambda: multiply_on_device(a, bt, out, precision)
+        return lambda out: multiply_on_device(a, bt, out, precision)
     if plan.dtype == "int8":
-        return lambda: _discard(torch._int_mm(a, b, out=out))  # noqa: SLF001 - the only int8 product torch has
+        return lambda out: _discard(torch._int_mm(a, b, out=out))  # noqa: SLF001 - the only int8 product torch has
     if plan.dtype.startswith("fp8"):
         one = torch.ones((), device=a.device)
         options: dict[str, Any] = {
             "scale_a": one,
             "scale_b": one,
-            "out_dtype": out.dtype,
+            "out_dtype": plan.output,
             "use_fast_accum": False,
-            "out": out,
         }
-        return lambda: _discard(torch._scaled_mm(a, b, **options))  # noqa: SLF001 - the fp8 product
-    if out.dtype is not a.dtype:
-        return lambda: _discard(torch.mm(a, b, out_dtype=out.dtype, out=out))
-    return lambda: _discard(torch.mm(a, b, out=out))
+        return lambda out: _discard(torch._scaled_mm(a, b, **options, out=out))  # noqa: SLF001 - the fp8 product
+    if plan.output is not a.dtype:
+        return lambda out: _discard(torch.mm(a, b, out_dtype=plan.output, out=out))
+    return lambda out: _discard(torch.mm(a, b, out=out))
 
 
 def _discard(result: torch.Tensor) -> None:
     del result
 
 
-def _cpu_multiplier(a: torch.Tensor, bt: torch.Tensor, out: torch.Tensor) -> Callable[[], None]:
+def _cpu_multiplier(a: torch.Tensor, bt: torch.Tensor) -> Callable[[torch.Tensor], None]:
     """Multiply in float32, which is exact for the plans' integers, and convert: rounding is a step of its own."""
     left, right = a.to(torch.float32), bt.to(torch.float32).t()
-    sums = torch.empty(out.shape, dtype=torch.float32)
+    sums = torch.empty(len(a), len(bt), dtype=torch.float32)
 
-    def multiply() -> None:
+    def multiply(out: torch.Tensor) -> None:
         torch.mm(left, right, out=sums)
         out.copy_(sums)
 

@@ -13,8 +13,9 @@ from torch.nn import functional
 
 from burnin.checksum import checksum_into, text
 from burnin.inject import Accumulator, Injector
-from burnin.seed import MASK64, derive, fill_normal
+from burnin.seed import fill_normal
 from burnin.spec import Ballot, Case, Proof
+from burnin.words import MASK64, derive
 from burnin.workloads import Context
 from burnin.workloads.launches import Stopwatch, injector_of, strict_math, tally
 

@@ -10,6 +10,7 @@ from pathlib import Path
 import click
 from rich.console import Console
 
+from fleetd.cli import demo_world
 from fleetd.cli.failure import BAD, CANNOT_JUDGE, Failure
 from fleetd.loopback import HostPlan, Loopback
 from fleetd.model.host import Host, Lifecycle
@@ -35,8 +36,21 @@ class Outcome:
 @click.command(name="demo")
 @click.option("--dir", "folder", type=click.Path(path_type=Path), help="Keep everything in this new directory.")
 @click.option("--seconds", type=click.IntRange(min=10), default=180, show_default=True, help="Give up after this time.")
-def command(folder: Path | None, seconds: int) -> None:
-    """Three hosts with 8 simulated GPUs each, one GPU corrupt: watch its host being found and quarantined."""
+@click.option("--world", "hosts", type=click.IntRange(1, 20_000), help="Instead: a simulated fleet of so many hosts.")
+@click.option("--hours", type=click.FloatRange(0.1, 24 * 31), default=24.0, show_default=True, help="With --world.")
+@click.option("--seed", type=int, default=1, show_default=True, help="With --world: the same seed, the same day.")
+@click.option("--policy", default="default", show_default=True, help="With --world: a shipped policy, or a file.")
+def command(folder: Path | None, seconds: int, hosts: int | None, hours: float, seed: int, policy: str) -> None:
+    """Three hosts with 8 simulated GPUs each, one GPU corrupt: watch its host being found and quarantined.
+
+    With --world N, the day of a whole simulated fleet passes in seconds instead: what goes wrong, what is quarantined,
+    what is withheld, and why. Text on a terminal, JSON lines on a pipe.
+    """
+    if hosts is not None:
+        if folder is not None:
+            raise Failure("demo: --dir is for the demo with real processes; a world leaves no files")
+        demo_world.run(hosts=hosts, hours=hours, seed=seed, policy=policy)
+        return
     console = Console(highlight=False, markup=False, soft_wrap=True)
     try:
         if folder is None:

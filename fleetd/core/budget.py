@@ -1,83 +1,74 @@
-"""The quarantine budget: how many hosts automation may take away from their users, and when it must stop and ask.
+"""The quarantine budgets: how many hosts automation may take away from their users, and when it must stop and ask.
 
-When the budget trips, every further automatic quarantine is withheld until a human re-arms it. Releases and operators'
-own holds always pass.
+A budget is about the fleet or an area of it. When one trips, every further automatic quarantine in its area is withheld
+until a human re-arms it. Releases and operators' own holds always pass.
 """
 
-from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
-from fleetd.core.policy import QuarantineBudget
-from fleetd.core.step import Step
-from fleetd.model.host import Host, Lifecycle
-from fleetd.model.order import Quarantine
-
-OUT_OF_SERVICE = frozenset({Lifecycle.QUARANTINED, Lifecycle.REPAIRING})
-"""States in which a host is kept from its users by a hold."""
+from fleetd.core.fleet import FLEET, Fleet, areas_of
+from fleetd.core.policy import Budget, Policy
+from fleetd.model.fleet import AreaKey, FleetRecord, Tripped
+from fleetd.model.host import Host
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class FleetView:
-    """The counts that a budget needs, kept up to date by `after`, so that a decision costs the same in any fleet."""
+class Objection:
+    """Why one more automatic quarantine may not be ordered now."""
 
-    hosts_known: int = 0
-    quarantined_now: int = 0
-    quarantined_at_s: tuple[float, ...] = ()
-    """Wall times of the newest quarantine orders, ascending; at most as many as the budget's window allows."""
-    tripped: bool = False
-    """Only a human takes this back (`dataclasses.replace(view, tripped=False)`)."""
+    key: AreaKey
+    why: str
 
 
-def view_of(
-    hosts: Iterable[Host], *, quarantined_at_s: Iterable[float], budget: QuarantineBudget, tripped: bool
-) -> FleetView:
-    """The view of a whole fleet, for a controller that starts from its ledger."""
-    states = [host.state for host in hosts]
-    return FleetView(
-        hosts_known=len(states),
-        quarantined_now=sum(state in OUT_OF_SERVICE for state in states),
-        quarantined_at_s=_newest(quarantined_at_s, budget),
-        tripped=tripped,
-    )
-
-
-def objection(view: FleetView, budget: QuarantineBudget, *, now_s: float) -> str | None:
-    """Why one more automatic quarantine may not be ordered now; None when it may."""
-    if view.tripped:
-        return "the quarantine budget has tripped and waits for a human to re-arm it"
-    allowed = max(budget.at_least, int(budget.max_ratio * view.hosts_known + 1e-9))
-    if view.quarantined_now >= allowed:
-        return (
-            f"the quarantine budget is used up: {view.quarantined_now} of {view.hosts_known} hosts are out of service "
-            f"and {allowed} may be"
-        )
-    # Times in the future (the wall clock was set back) count: caution is the right error here.
-    recent = sum(at_s > now_s - budget.window_seconds for at_s in view.quarantined_at_s)
-    if recent >= budget.max_in_window:
-        return (
-            f"the quarantine budget is used up: {recent} quarantines in the last {budget.window_seconds:g} seconds "
-            f"and {budget.max_in_window} may be ordered"
-        )
+def objection(fleet: Fleet, host: Host, *, policy: Policy, now_s: float) -> Objection | None:
+    """The first budget that a quarantine of this host does not fit into; None when it fits into all."""
+    tripped = {t.key for t in fleet.record.tripped}
+    for key in areas_of(host):
+        budget = policy.budgets.quarantines if key == FLEET else policy.budgets.quarantines_by.get(key.area)
+        if budget is None:
+            continue
+        if key in tripped:
+            return Objection(key=key, why=f"the quarantine budget of {key} has tripped and waits to be re-armed")
+        count = fleet.count(key)
+        recent = fleet.quarantined_since(key, now_s - budget.window_seconds)
+        why = _used_up(budget, hosts=count.hosts, have=count.held, recent=recent)
+        if why is not None:
+            return Objection(key=key, why=f"the quarantine budget of {key} is used up: {why}")
     return None
 
 
-def after(
-    view: FleetView, *, before: Host | None, step: Step[Host], now_s: float, budget: QuarantineBudget
-) -> FleetView:
-    """The view after a step of one host; `before` is that host before the step, None when it was unknown."""
-    if step.refused:
-        return view
-    was_out = before is not None and before.state in OUT_OF_SERVICE
-    issued = [now_s for order in step.orders if isinstance(order, Quarantine)]
-    return replace(
-        view,
-        hosts_known=view.hosts_known + (before is None),
-        quarantined_now=view.quarantined_now + (step.state.state in OUT_OF_SERVICE) - was_out,
-        quarantined_at_s=_newest((*view.quarantined_at_s, *issued), budget) if issued else view.quarantined_at_s,
-        tripped=view.tripped or step.trips_budget,
-    )
+def burnin_objection(fleet: Fleet, *, policy: Policy) -> str | None:
+    """Why one more host that serves users may not be burnt in now; None when it may."""
+    budget = policy.budgets.burnins
+    if budget is None:
+        return None
+    count = fleet.count(FLEET)
+    if count.tested >= budget.allowed(count.hosts):
+        return f"{count.tested} hosts that served users are being burnt in, which is as many as the budget allows"
+    return None
 
 
-def _newest(times_s: Iterable[float], budget: QuarantineBudget) -> tuple[float, ...]:
-    # More than the window allows would not change any decision.
-    return tuple(sorted(times_s)[-max(budget.max_in_window, 1) :])
+def trip(
+    record: FleetRecord, found: Objection, *, now_s: float, tell_again_s: float
+) -> tuple[FleetRecord, bool]:
+    """The record with the budget tripped, and whether a human is to be paged about it now."""
+    old = next((t for t in record.tripped if t.key == found.key), None)
+    if old is None:
+        new = Tripped(key=found.key, at_s=now_s, why=found.why, told_at_s=now_s)
+        return replace(record, tripped=(*record.tripped, new)), True
+    if now_s - old.told_at_s < tell_again_s:
+        return record, False
+    again = replace(old, told_at_s=now_s)
+    return replace(record, tripped=tuple(again if t is old else t for t in record.tripped)), True
+
+
+def _used_up(budget: Budget, *, hosts: int, have: int, recent: int) -> str | None:
+    allowed = budget.allowed(hosts)
+    if have >= allowed:
+        return f"{have} of {hosts} hosts are out of service and {allowed} may be"
+    if recent >= budget.max_in_window:
+        return (
+            f"{recent} quarantines in the last {budget.window_seconds:g} seconds and {budget.max_in_window} may be "
+            "ordered"
+        )
+    return None

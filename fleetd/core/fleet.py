@@ -1,23 +1,22 @@
 """What a decision on one host needs to know of all the others: counts by area, histories by serial, recent faults.
 
 A `Fleet` is a fold over the journal: `apply` each entry's step, and it is what it was. Every change costs the same in a
-fleet of ten and of ten thousand; `view_of` builds it anew from the ledger's image. Decisions only read it.
+fleet of ten and of ten thousand; `Fleet.of` builds it anew from the ledger's image. Decisions only read it.
 """
 
-from collections import Counter
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from fleetd.core.policy import Policy
 from fleetd.core.step import Step
-from fleetd.core.storm import INCIDENT_HOSTS, storm_key
-from fleetd.core.table import Tables
-from fleetd.model.event import AnyEvent, FindingReceived
+from fleetd.core.storm import INCIDENT_HOSTS, key_of_incident, storm_key
+from fleetd.core.table import Table, Tables
+from fleetd.model.event import AnyEvent, FindingReceived, IncidentClosed
 from fleetd.model.finding import Ballot
 from fleetd.model.fleet import Area, AreaKey, FleetRecord
 from fleetd.model.host import Hold, Host, Lifecycle, Mark, Strike
 from fleetd.model.ids import GpuId, HostName
-from fleetd.model.journal import JournalEntry, StoreImage
+from fleetd.model.journal import StoreImage
 from fleetd.model.order import Quarantine
 
 FLEET = AreaKey(area=Area.FLEET, name="")
@@ -40,6 +39,19 @@ class Count:
 _NOBODY = Count()
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Votes:
+    """Hosts whose last burn-in gave the same fingerprint for a ballot key."""
+
+    total: int = 0
+    hosts: tuple[HostName, ...] = ()
+    """Some of them, by name: all, unless there are very many."""
+
+
+_Fact = Strike | Mark | Hold
+_Dated = tuple[float, HostName]
+
+
 def areas_of(host: Host) -> tuple[AreaKey, ...]:
     """The areas that a host belongs to: the fleet, and what is known of its place and its GPUs."""
     place = host.place
@@ -60,16 +72,29 @@ class Fleet:
     def __init__(self, policy: Policy) -> None:
         self.policy = policy
         self._tables = Tables()
-        self._record = self._tables.table()
-        self._counts = self._tables.table()
-        self._areas = self._tables.table()
-        self._quarantines = self._tables.table()
-        self._sick = self._tables.table()
-        self._files = self._tables.table()
-        self._homes = self._tables.table()
-        self._slots = self._tables.table()
-        self._votes = self._tables.table()
-        self._voters = self._tables.table()
+        self._record: Table[str, FleetRecord] = self._tables.table()
+        self._counts: Table[AreaKey, Count] = self._tables.table()
+        self._areas: Table[HostName, tuple[AreaKey, ...]] = self._tables.table()
+        self._quarantines: Table[str, tuple[_Dated, ...]] = self._tables.table()
+        self._sick: Table[str, tuple[_Dated, ...]] = self._tables.table()
+        self._files: Table[GpuId, tuple[tuple[HostName, tuple[_Fact, ...]], ...]] = self._tables.table()
+        self._claims: Table[GpuId, tuple[HostName, ...]] = self._tables.table()
+        self._votes: Table[tuple[str, str], Votes] = self._tables.table()
+        self._voters: Table[str, tuple[str, ...]] = self._tables.table()
+
+    @classmethod
+    def of(cls, image: StoreImage, policy: Policy) -> "Fleet":
+        """The fleet that the ledger's image describes, for a controller that starts from it."""
+        fleet = cls(policy)
+        for host in image.hosts:
+            fleet._take_over(None, host)
+        fleet._record.put("", image.fleet)
+        if image.quarantines:
+            fleet._quarantines.put("", image.quarantines[-QUARANTINES_KEPT:])
+        for entry in image.recent:
+            fleet._sicken(entry.at_s, entry.event)
+        fleet.commit()
+        return fleet
 
     # ── reading ─────────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -84,36 +109,36 @@ class Fleet:
 
     def quarantined_since(self, key: AreaKey, since_s: float) -> int:
         """How many quarantines were ordered in an area after a time; times in the future count: the clock jumped."""
-        orders: tuple[tuple[float, HostName], ...] = self._quarantines.get("") or ()
+        orders = self._quarantines.get("") or ()
         return sum(at_s > since_s and key in (self._areas.get(host) or ()) for at_s, host in orders)
 
     def sick(self, key: str, since_s: float) -> frozenset[HostName]:
         """Hosts that had a fault (`storm.storm_key`) after a time."""
-        seen: tuple[tuple[float, HostName], ...] = self._sick.get(key) or ()
-        return frozenset(host for at_s, host in seen if at_s > since_s)
+        return frozenset(host for at_s, host in self._sick.get(key) or () if at_s > since_s)
 
     def strikes(self, gpu: GpuId) -> tuple[Strike, ...]:
-        """Strikes of a serial on all hosts it was in."""
-        return tuple(sorted(_all(self._files.get(gpu), Strike), key=lambda s: (s.at_s, s.finding)))
+        """Strikes of a serial on all hosts it was in, oldest first."""
+        return tuple(sorted((f for f in self._facts(gpu) if isinstance(f, Strike)), key=lambda s: (s.at_s, s.finding)))
 
     def marks(self, gpu: GpuId) -> tuple[Mark, ...]:
-        """Condemnations of a serial on all hosts it was in."""
-        return tuple(sorted(_all(self._files.get(gpu), Mark), key=lambda m: (m.at_s, m.finding)))
+        """Condemnations of a serial on all hosts it was in, oldest first."""
+        return tuple(sorted((f for f in self._facts(gpu) if isinstance(f, Mark)), key=lambda m: (m.at_s, m.finding)))
 
     def open_holds(self, gpu: GpuId, *, elsewhere_than: HostName) -> tuple[Hold, ...]:
-        """Holds of ours and charges that name a serial, on other hosts."""
+        """Holds and charges that name a serial, on other hosts."""
         files = self._files.get(gpu) or ()
-        return tuple(fact for host, facts in files if host != elsewhere_than for fact in facts if isinstance(fact, Hold))
+        return tuple(f for host, facts in files if host != elsewhere_than for f in facts if isinstance(f, Hold))
 
-    def home(self, gpu: GpuId) -> HostName | None:
-        """The host that named this serial last in its inventory."""
-        return self._homes.get(gpu)
+    def claims(self, gpu: GpuId) -> tuple[HostName, ...]:
+        """The hosts whose last inventory names a serial, by name: one, unless it was moved or copied."""
+        return self._claims.get(gpu) or ()
 
-    def voters(self, key: str) -> dict[str, tuple[int, tuple[HostName, ...]]]:
-        """Fingerprint → (how many hosts, the first of them by name) of one ballot key."""
-        fingerprints: tuple[str, ...] = self._voters.get(key) or ()
-        votes = {f: self._votes.get((key, f)) or () for f in fingerprints}
-        return {f: (len(hosts), tuple(sorted(hosts))[:INCIDENT_HOSTS]) for f, hosts in votes.items()}
+    def votes(self, key: str) -> dict[str, Votes]:
+        """Fingerprint → who computed it, for one ballot key."""
+        return {f: self._votes.get((key, f)) or Votes() for f in self._voters.get(key) or ()}
+
+    def _facts(self, gpu: GpuId) -> Iterable[_Fact]:
+        return (fact for _, facts in self._files.get(gpu) or () for fact in facts)
 
     # ── the fold ────────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -123,13 +148,14 @@ class Fleet:
             return
         if step.fleet is not None:
             self._record.put("", step.fleet)
+        self._sicken(now_s, event)
         if step.state is None:
             return
-        self._host(before, step.state)
+        self._take_over(before, step.state)
         for order in step.orders:
             if isinstance(order, Quarantine):
-                self._quarantines.put("", (*(self._quarantines.get("") or ()), (now_s, order.host))[-QUARANTINES_KEPT:])
-        self._sicken(now_s, event)
+                known = self._quarantines.get("") or ()
+                self._quarantines.put("", (*known, (now_s, order.host))[-QUARANTINES_KEPT:])
 
     def commit(self) -> None:
         """The steps applied so far are on disk."""
@@ -139,69 +165,82 @@ class Fleet:
         """The disk refused: take back what was applied since the last commit."""
         self._tables.roll_back()
 
-    def _host(self, before: Host | None, after: Host) -> None:
+    def _take_over(self, before: Host | None, after: Host) -> None:
         if before is None or _standing(before) != _standing(after):
-            for host, sign in ((before, -1), (after, 1)):
-                for key in areas_of(host) if host is not None and host.state is not Lifecycle.RETIRED else ():
-                    self._count(key, host, sign)
+            if before is not None:
+                self._count(before, -1)
+            self._count(after, 1)
             self._areas.put(after.name, areas_of(after))
-        if before is None or before.inventory is not after.inventory:
-            for gpu in after.inventory:
-                self._homes.put(gpu.gpu, after.name)
-        facts_before, facts_after = _facts(before), _facts(after)
-        for gpu in facts_before.keys() | facts_after.keys():
-            if facts_before.get(gpu) != facts_after.get(gpu):
-                others = tuple(f for f in self._files.get(gpu) or () if f[0] != after.name)
-                mine = facts_after.get(gpu)
-                self._files.put(gpu, (*others, *(((after.name, mine),) if mine else ())) or None)
-        old: tuple[Ballot, ...] = before.ballots if before is not None else ()
-        if old != after.ballots:
-            self._vote(after.name, old, after.ballots)
+        if before is None or before.inventory != after.inventory:
+            listed = {g.gpu for g in before.inventory} if before is not None else set()
+            lists = {g.gpu for g in after.inventory}
+            for gpu in listed ^ lists:
+                others = [host for host in self.claims(gpu) if host != after.name]
+                self._claims.put(gpu, tuple(sorted([*others, after.name] if gpu in lists else others)) or None)
+        if before is None or _told_of_gpus(before) != _told_of_gpus(after):
+            self._file(after.name, _by_gpu(before) if before is not None else {}, _by_gpu(after))
+        self._vote(after.name, before.ballots if before is not None else (), after.ballots)
 
-    def _count(self, key: AreaKey, host: Host | None, sign: int) -> None:
-        if host is None:
+    def _count(self, host: Host, sign: int) -> None:
+        if host.state is Lifecycle.RETIRED:
             return
-        count = self.count(key)
         tested = host.pending is not None and host.pending.disruptive
-        changed = Count(
-            hosts=count.hosts + sign, held=count.held + sign * host.held, tested=count.tested + sign * tested
-        )
-        self._counts.put(key, None if changed == _NOBODY else changed)
+        for key in areas_of(host):
+            old = self.count(key)
+            new = Count(hosts=old.hosts + sign, held=old.held + sign * host.held, tested=old.tested + sign * tested)
+            self._counts.put(key, None if new == _NOBODY else new)
 
-    def _vote(self, host: HostName, old: tuple[Ballot, ...], new: tuple[Ballot, ...]) -> None:
-        for ballot, casts in (*((b, False) for b in old), *((b, True) for b in new)):
+    def _file(
+        self, host: HostName, before: dict[GpuId, tuple[_Fact, ...]], after: dict[GpuId, tuple[_Fact, ...]]
+    ) -> None:
+        for gpu in before.keys() | after.keys():
+            if before.get(gpu) != after.get(gpu):
+                files = {name: facts for name, facts in self._files.get(gpu) or () if name != host}
+                if gpu in after:
+                    files[host] = after[gpu]
+                self._files.put(gpu, tuple(sorted(files.items())) or None)
+
+    def _vote(self, host: HostName, before: tuple[Ballot, ...], after: tuple[Ballot, ...]) -> None:
+        if before == after:
+            return
+        for ballot, sign in (*((b, -1) for b in before), *((b, 1) for b in after)):
             at = (ballot.key, ballot.fingerprint)
-            hosts = (self._votes.get(at) or frozenset()) - {host} | (frozenset({host}) if casts else frozenset())
-            self._votes.put(at, hosts or None)
+            old = self._votes.get(at) or Votes()
+            others = [name for name in old.hosts if name != host]
+            hosts = tuple(sorted([*others, host] if sign > 0 else others)[:INCIDENT_HOSTS])
+            new = Votes(total=old.total + sign, hosts=hosts)
+            self._votes.put(at, new if new.total else None)
             known = [f for f in self._voters.get(ballot.key) or () if f != ballot.fingerprint]
-            self._voters.put(ballot.key, tuple(sorted([*known, ballot.fingerprint] if hosts else known)) or None)
+            self._voters.put(ballot.key, tuple(sorted([*known, ballot.fingerprint] if new.total else known)) or None)
 
     def _sicken(self, now_s: float, event: AnyEvent) -> None:
+        if isinstance(event, IncidentClosed):
+            self._sick.put(key_of_incident(event.incident), None)
+            return
         key = storm_key(event.finding) if isinstance(event, FindingReceived) else None
         if key is None or not isinstance(event, FindingReceived):
             return
-        seen: tuple[tuple[float, HostName], ...] = self._sick.get(key) or ()
         since_s = now_s - self.policy.storm.within_seconds
-        kept = [(at_s, host) for at_s, host in seen if host != event.host and at_s > since_s]
+        kept = [(at_s, host) for at_s, host in self._sick.get(key) or () if host != event.host and at_s > since_s]
         self._sick.put(key, (*kept, (now_s, event.host))[-INCIDENT_HOSTS:])
 
     def snapshot(self) -> dict[str, object]:
         """Everything in it as plain values: two fleets with equal snapshots decide alike."""
-        return {
-            name.removeprefix("_"): dict(getattr(self, name))
-            for name in ("_record", "_counts", "_areas", "_quarantines", "_sick", "_files", "_homes", "_votes", "_voters")
-        }
+        tables = ("record", "counts", "areas", "quarantines", "sick", "files", "claims", "votes", "voters")
+        return {name: dict(getattr(self, f"_{name}")) for name in tables}
 
 
-def view_of(image: StoreImage, policy: Policy) -> Fleet:
-    """The fleet that the ledger's image describes, for a controller that starts from it."""
-    fleet = Fleet(policy)
-    for host in image.hosts:
-        fleet._host(None, host)  # noqa: SLF001 - the one other way to build it
-    fleet._record.put("", image.fleet)  # noqa: SLF001
-    if image.quarantines:
-        fleet._quarantines.put("", image.quarantines[-QUARANTINES_KEPT:])  # noqa: SLF001
-    for entry in image.recent:
-        fleet._sicken(entry.at_s, entry.event)  # noqa: SLF001
-    fleet.commit()
-    return fleet
+def _standing(host: Host) -> tuple[object, ...]:
+    """All that the counts depend on."""
+    tested = host.pending is not None and host.pending.disruptive
+    return host.place, host.inventory, host.state is Lifecycle.RETIRED, host.held, tested
+
+
+def _told_of_gpus(host: Host) -> tuple[object, ...]:
+    return host.strikes, host.marks, host.holds, host.charges
+
+
+def _by_gpu(host: Host) -> dict[GpuId, tuple[_Fact, ...]]:
+    facts: list[_Fact] = [*host.strikes, *host.marks, *host.holds, *(charge.hold for charge in host.charges)]
+    gpus = {fact.gpu for fact in facts if fact.gpu is not None}
+    return {gpu: tuple(fact for fact in facts if fact.gpu == gpu) for gpu in gpus}

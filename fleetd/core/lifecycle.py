@@ -1,4 +1,4 @@
-"""The moves a host can make, the numbering of its orders, and what is always true of a host.
+"""The moves a host can make and the numbering of its orders.
 
 A `Draft` is a step under construction. Everything that changes a host goes through it, so that each order id is
 `HOST/N/kind` with a number never used before, each change has a reason, and the invariants are checked at the end.
@@ -7,25 +7,30 @@ A `Draft` is a step under construction. Everything that changes a host goes thro
 from dataclasses import replace
 from typing import Any
 
-from fleetd.core.budget import OUT_OF_SERVICE
-from fleetd.core.policy import MANUAL, MAX_STRIKES_PER_GPU, Policy, covers, strongest
+from fleetd.core import budget
+from fleetd.core.fleet import Fleet
+from fleetd.core.invariants import (
+    FLEETD,
+    MAX_CHARGES,
+    MAX_EVIDENCE,
+    MAX_HOLDS,
+    MAX_MARKS,
+    MAX_STRIKES,
+    MAX_TOLD,
+    SERVING,
+    check,
+)
+from fleetd.core.policy import MAX_STRIKES_PER_GPU, Policy, covers, strongest
 from fleetd.core.step import Step
-from fleetd.model.finding import FaultClass
-from fleetd.model.host import Hold, Host, Lifecycle, PendingBurnin, Strike
+from fleetd.model.event import Event
+from fleetd.model.finding import FaultClass, Finding
+from fleetd.model.host import Charge, DueBurnin, Hold, Host, Lifecycle, Mark, PendingBurnin, Strike, Told
 from fleetd.model.ids import FindingId, GpuId, HostName, OrderId
 from fleetd.model.journal import WithheldOrder
 from fleetd.model.order import Notify, Order, Quarantine, Release, RunBurnin
 
-FLEETD = "fleetd"
-"""Owner of the holds that a policy puts on."""
-
-SERVING = frozenset({Lifecycle.HEALTHY, Lifecycle.PROBATION})
-"""States in which a host counts as serving users."""
-
-MAX_HOLDS = 64
-MAX_EVIDENCE = 32
-MAX_STRIKES = 256
-"""Bounds of one host. Beyond them the oldest strikes and evidence go; the journal keeps all."""
+DUE_RETRY_S = 60.0
+"""How soon a burn-in that did not fit into the budget is tried again."""
 
 _MAX_TEXT = 400
 _MAX_WHY = 2000
@@ -58,14 +63,16 @@ def unknown_host(name: HostName, now_s: float) -> Host:
 class Draft:
     """A step of one host under construction."""
 
-    def __init__(self, host: Host, *, now_s: float, policy: Policy) -> None:
+    def __init__(self, host: Host, *, now_s: float, fleet: Fleet, policy: Policy) -> None:
         self.host = host
         self.now_s = now_s
+        self.fleet = fleet
         self.policy = policy
-        self.trips_budget = False
-        self._before = host
+        self.record = fleet.record
+        self.before = host
         self._orders: list[Order] = []
         self._withheld: list[WithheldOrder] = []
+        self._followups: list[Event] = []
         self._why: list[str] = []
 
     # ── state ───────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -82,7 +89,13 @@ class Draft:
         """Enter a state, or stay in it for a new reason."""
         since_s = self.host.since_s if self.host.state is state else self.now_s
         self.set(state=state, why=line(why), since_s=since_s)
+        if state is Lifecycle.HEALTHY and self.before.state is not Lifecycle.HEALTHY:
+            self.set(told=(), charges=(), probation_until_s=None)  # what comes now is news again
         self.say(why)
+
+    def follow_up(self, event: Event) -> None:
+        """Have this judged next: what the step means for another host."""
+        self._followups.append(event)
 
     def strike(self, gpu: GpuId, finding: FindingId, at_s: float) -> None:
         """Count a transient fault against a GPU, once however often it is told."""
@@ -92,22 +105,19 @@ class Draft:
         kept = [s for s in self.host.strikes if len(own) < MAX_STRIKES_PER_GPU or s is not own[0]]
         self.set(strikes=(*kept, Strike(gpu=gpu, finding=finding, at_s=at_s))[-MAX_STRIKES:])
 
-    def hold(self, *, finding: FindingId, reason: str, gpu: GpuId | None, fault_class: FaultClass) -> None:
-        """Put fleetd's hold on the host, or add the finding to the evidence of the one that is there."""
-        for position, old in enumerate(self.host.holds):
-            if (old.owner, old.gpu, old.fault_class) == (FLEETD, gpu, fault_class):
-                if finding in old.evidence:
-                    self.say(f"{finding} is known evidence")
-                    return
-                more = replace(old, evidence=(*old.evidence, finding)[-MAX_EVIDENCE:])
-                self.set(holds=(*self.host.holds[:position], more, *self.host.holds[position + 1 :]))
-                self.say(f"more evidence for the hold that is there: {reason}")
-                return
-        if len(self.host.holds) >= MAX_HOLDS:
-            self.say(f"{MAX_HOLDS} holds are on the host already: {reason}")
+    def condemn(self, finding: Finding, gpu: GpuId | None, fault_class: FaultClass) -> None:
+        """Write a line into the history of the serial, the slot and the host, once for a finding."""
+        if any(m.finding == finding.id and m.gpu == gpu for m in self.host.marks):
             return
-        proof = self.policy.proofs.get(fault_class)
-        hold = Hold(
+        mark = Mark(gpu=gpu, slot=slot_of(self.host, gpu), finding=finding.id, fault_class=fault_class, at_s=self.now_s)
+        self.set(marks=(*self.host.marks, mark)[-MAX_MARKS:])
+
+    # ── holds and charges ───────────────────────────────────────────────────────────────────────────────────────────
+
+    def new_hold(self, *, finding: FindingId, reason: str, gpu: GpuId | None, fault_class: FaultClass) -> Hold:
+        """A hold of fleetd, with the proof that the policy asks for."""
+        proof = self.policy.proof_of(fault_class)
+        return Hold(
             owner=FLEETD,
             reason=line(reason),
             evidence=(finding,),
@@ -115,17 +125,59 @@ class Draft:
             fault_class=fault_class,
             boot_id=self.host.boot_id,
             at_s=self.now_s,
-            proof_level=None if proof == MANUAL else proof,
+            proof_level=None if proof is None else proof.level,
+            after_reboot=proof is not None and proof.after_reboot,
         )
-        self.set(holds=(*self.host.holds, hold))
+
+    def hold(self, new: Hold) -> None:
+        """Put fleetd's hold on the host, or add its evidence to the one that is there."""
+        for position, old in enumerate(self.host.holds):
+            if (old.owner, old.gpu, old.fault_class) == (new.owner, new.gpu, new.fault_class):
+                more = tuple(f for f in new.evidence if f not in old.evidence)
+                if not more:
+                    self.say(f"{', '.join(new.evidence)} is known evidence")
+                    return
+                merged = replace(old, evidence=(*old.evidence, *more)[-MAX_EVIDENCE:])
+                self.set(holds=(*self.host.holds[:position], merged, *self.host.holds[position + 1 :]))
+                self.say(f"more evidence for the hold that is there: {new.reason}")
+                return
+        if len(self.host.holds) >= MAX_HOLDS:
+            self.say(f"{MAX_HOLDS} holds are on the host already: {new.reason}")
+            return
+        self.set(holds=(*self.host.holds, new))
+
+    def charge(self, new: Hold, withheld: str, incident: str | None) -> None:
+        """Keep a hold that is withheld, or add its evidence to the charge that is there."""
+        for position, old in enumerate(self.host.charges):
+            if (old.hold.gpu, old.hold.fault_class) == (new.gpu, new.fault_class):
+                evidence = (*old.hold.evidence, *(f for f in new.evidence if f not in old.hold.evidence))
+                merged = Charge(
+                    hold=replace(old.hold, evidence=evidence[-MAX_EVIDENCE:]),
+                    withheld=line(withheld),
+                    incident=incident if incident is not None else old.incident,
+                )
+                self.set(charges=(*self.host.charges[:position], merged, *self.host.charges[position + 1 :]))
+                return
+        self.set(
+            charges=(*self.host.charges, Charge(hold=new, withheld=line(withheld), incident=incident))[-MAX_CHARGES:]
+        )
+
+    def asked(self) -> tuple[Hold, ...]:
+        """All that must be proven wrong before this host is healthy."""
+        return (*(h for h in self.host.holds if h.owner == FLEETD), *(charge.hold for charge in self.host.charges))
 
     def asked_levels(self) -> tuple[str, ...]:
         """The levels that must pass before this host is healthy: the policy's, and those its holds ask for."""
-        return (self.policy.qualify.level, *(h.proof_level for h in self.host.holds if h.proof_level is not None))
+        return (self.policy.qualify.level, *(h.proof_level for h in self.asked() if h.proof_level is not None))
 
-    def proves(self, level: str) -> bool:
-        """Whether a pass at this level makes this host healthy, or its release possible."""
-        return all(covers(level, asked) for asked in self.asked_levels())
+    def objection_to_proof(self, level: str) -> str | None:
+        """Why a pass at this level does not make this host healthy, or its release possible; None when it does."""
+        missing = [asked for asked in dict.fromkeys(self.asked_levels()) if not covers(level, asked)]
+        if missing:
+            return f"{', '.join(f'`{asked}`' for asked in missing)} must pass"
+        if any(hold.after_reboot and hold.boot_id == self.host.boot_id for hold in self.asked()):
+            return "the proof must come after a reboot"
+        return None
 
     # ── orders ──────────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -163,19 +215,61 @@ class Draft:
         """Give the host back to its users."""
         self.issue(Release(id=self._number("release"), host=self.host.name, issued_at_s=self.now_s, why=line(why)))
 
-    def notify(self, why: str) -> None:
-        """Tell a human."""
+    def notify(self, why: str, *, about: str) -> None:
+        """Tell a human, unless he was told about the same a short while ago."""
+        about = line(about, 120)
+        before = next((t for t in self.host.told if t.about == about), None)
+        # A time in the future (the wall clock was set back) is no reason to be silent.
+        if before is not None and 0 <= self.now_s - before.at_s < self.policy.tell_again_seconds:
+            self.say(f"a human was told {self.now_s - before.at_s:.0f} seconds ago")
+            return
+        others = [t for t in self.host.told if t.about != about]
+        self.set(told=(*others, Told(about=about, at_s=self.now_s))[-MAX_TOLD:])
+        self.page(why)
+
+    def page(self, why: str) -> None:
+        """Tell a human, whatever he was told before."""
         self.issue(Notify(id=self._number("notify"), host=self.host.name, issued_at_s=self.now_s, why=line(why)))
 
-    def burnin(self, level: str, why: str) -> None:
-        """Order a burn-in and wait for it; the one that was pending, if any, is not waited for any more."""
+    # ── burn-ins ────────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def burnin(self, level: str, why: str, *, by_operator: bool = False, looks_again: bool = False) -> None:
+        """Order a burn-in and wait for it; the one that was pending, if any, is not waited for any more.
+
+        It waits itself while automation is stopped, or, when it looks again at a host that serves users, while the
+        budget for that is used up.
+        """
+        counts = self.before.pending is not None and self.before.pending.disruptive
+        disruptive = counts or (self.host.due is not None and self.host.due.disruptive)
+        disruptive = disruptive or (looks_again and self.before.state in SERVING)
+        objection = None
+        if self.record.stopped is not None and not by_operator:
+            objection = f"automation is stopped by {self.record.stopped.who}"
+        elif disruptive and not counts and not by_operator:
+            objection = budget.burnin_objection(self.fleet, policy=self.policy)
+        if objection is not None:
+            waiting = DueBurnin(
+                level=level, why=line(why), not_before_s=self.now_s + DUE_RETRY_S, disruptive=disruptive
+            )
+            known = self.host.due
+            self.set(due=waiting, pending=None)
+            if known is None or known.level != level:
+                self.say(f"burn-in `{level}` must wait: {objection}")
+            return
         order = self.burnin_order(level, why)
         if order is None:
             self.say(f"a `{level}` burn-in follows when the agent says hello")
             return
         self.issue(order)
         self.set(
-            pending=PendingBurnin(order_id=order.id, level=level, issued_at_s=self.now_s, not_after_s=order.not_after_s)
+            due=None,
+            pending=PendingBurnin(
+                order_id=order.id,
+                level=level,
+                issued_at_s=self.now_s,
+                not_after_s=order.not_after_s,
+                disruptive=disruptive,
+            ),
         )
         self.say(f"burn-in `{level}` ordered ({order.id})")
 
@@ -191,50 +285,34 @@ class Draft:
             return
         text = (
             f"{attempts} burn-ins in a row without a conclusion; the host stays {self.host.state}, "
-            "which is neither healthy nor bad: look at it, then reboot it or release it with an override"
+            "which is neither healthy nor bad: look at it, then order a burn-in or release it with an override"
         )
-        self.notify(f"{text}; the last: {why}")
+        self.page(f"{text}; the last: {why}")
         self.say(text)
 
-    def burnin_for_proof(self, why: str) -> None:
+    def burnin_for_proof(self, why: str, *, by_operator: bool = False) -> None:
         """Order the burn-in that makes this host healthy, or its release possible."""
-        self.burnin(strongest(self.asked_levels()), why)
+        self.burnin(strongest(self.asked_levels()), why, by_operator=by_operator)
 
     # ── the end ─────────────────────────────────────────────────────────────────────────────────────────────────────
 
     def step(self) -> Step[Host]:
         """The finished step."""
-        check(self.host, before=self._before)
+        check(self.host, before=self.before)
         return Step(
             state=self.host,
             orders=tuple(self._orders),
             withheld=tuple(self._withheld),
             why=line("; ".join(self._why), _MAX_WHY),
-            trips_budget=self.trips_budget,
+            fleet=self.record if self.record is not self.fleet.record else None,
+            followups=tuple(self._followups),
         )
 
     def refusal(self, why: str) -> Step[Host]:
         """Answer that the request is not granted; nothing has changed."""
-        return Step(state=self._before, why=line(why), refused=True)
+        return Step(state=self.before, why=line(why), refused=True)
 
 
-def check(host: Host, *, before: Host) -> None:
-    """Assert what is always true of a host. Raises AssertionError, also under `python -O`: no decision is better."""
-    ours = [hold for hold in host.holds if hold.owner == FLEETD]
-    for holds_true, what in (
-        (host.name == before.name, "a step changes one host"),
-        ((host.state in OUT_OF_SERVICE) == bool(host.holds), "out of service exactly while a hold is on the host"),
-        (all(hold.evidence for hold in ours), "no quarantine of ours without evidence"),
-        (all(hold.fault_class.is_hardware for hold in ours), "only hardware classes quarantine"),
-        (host.pending is None or host.boot_id is not None, "a pending burn-in belongs to a boot"),
-        (host.pending is None or host.state not in (Lifecycle.NEW, Lifecycle.RETIRED), "nothing is pending here"),
-        (host.orders_issued >= before.orders_issued, "order numbers only grow"),
-        (len(host.holds) <= MAX_HOLDS and len(host.strikes) <= MAX_STRIKES, "a host's memory is bounded"),
-        (
-            {h.owner for h in before.holds if h.owner != FLEETD} <= {h.owner for h in host.holds}
-            or host.state not in OUT_OF_SERVICE,
-            "a foreign hold goes with the release of the host and not otherwise",
-        ),
-    ):
-        if not holds_true:
-            raise AssertionError(f"{host.name}: broken invariant: {what}")
+def slot_of(host: Host, gpu: GpuId | None) -> str | None:
+    """Where a GPU sits in its host: its PCI address, or its index; None when it is not there."""
+    return next((g.pci_address or f"#{g.index}" for g in host.inventory if g.gpu == gpu), None)

@@ -24,27 +24,38 @@ class Qualify:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Budget:
-    """How many hosts of an area an automatic action may have at once, and how often it may be ordered."""
+class Share:
+    """How many hosts of an area an automatic action may have at once."""
 
     max_ratio: float
     """Hosts that have it to hosts of the area, 0 to 1."""
     at_least: int
     """So many may have it however small the area is."""
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.max_ratio <= 1:
+            raise ValueError(f"max_ratio is a ratio from 0 to 1, not {self.max_ratio:g}")
+        if self.at_least < 0:
+            raise ValueError("at_least cannot be negative")
+
+    def allowed(self, hosts: int) -> int:
+        """How many of so many hosts may have it at once."""
+        return max(self.at_least, int(self.max_ratio * hosts + 1e-9))  # 0.1 * 30 is 3 in spite of binary fractions
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Budget(Share):
+    """A share, and how often the action may be ordered."""
+
     max_in_window: int
     """Orders within the window; an operator's quarantines count too."""
     window_seconds: float
 
     def __post_init__(self) -> None:
-        if not 0 <= self.max_ratio <= 1:
-            raise ValueError(f"max_ratio is a ratio from 0 to 1, not {self.max_ratio:g}")
-        if self.at_least < 0 or self.max_in_window < 0:
-            raise ValueError("at_least and max_in_window cannot be negative")
+        Share.__post_init__(self)
+        if self.max_in_window < 0:
+            raise ValueError("max_in_window cannot be negative")
         _above_zero(self, "window_seconds")
-
-    def allowed(self, hosts: int) -> int:
-        """How many of so many hosts may have it at once."""
-        return max(self.at_least, int(self.max_ratio * hosts + 1e-9))  # 0.1 * 30 is 3 in spite of binary fractions
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,7 +66,7 @@ class Budgets:
     """Of the whole fleet."""
     quarantines_by: Mapping[Area, Budget] = field(default_factory=dict)
     """Of each pool, rack, NVLink domain, power domain, SKU or job; hosts of which it is not known are not counted."""
-    burnins: Budget | None = None
+    burnins: Share | None = None
     """Burn-ins on hosts that serve users, of the whole fleet; None: unlimited. One that does not fit waits."""
 
     def __post_init__(self) -> None:

@@ -9,9 +9,11 @@ from dataclasses import dataclass, field, fields
 from enum import StrEnum
 from fnmatch import fnmatchcase
 
-from fleetd.core.limits import Budgets, Outliers, Qualify, Repair, Returns, Silence, Storm
+from fleetd.core.limits import Budget, Budgets, Outliers, Qualify, Repair, Returns, Share, Silence, Storm
 from fleetd.model.finding import FaultClass, Scope, Severity, Verdict
 from fleetd.model.ids import GpuId
+
+__all__ = ["Budget", "Budgets", "Outliers", "Qualify", "Repair", "Returns", "Share", "Silence", "Storm"]
 
 LEVELS = ("self", "smoke", "quick", "qualify", "burnin", "soak")
 """Burn-in levels from the weakest to the strongest: a pass proves its level and the weaker ones."""

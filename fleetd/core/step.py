@@ -3,6 +3,8 @@
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 
+from fleetd.model.event import Event
+from fleetd.model.fleet import FleetRecord
 from fleetd.model.journal import WithheldOrder
 from fleetd.model.order import Order
 
@@ -23,8 +25,10 @@ class Step(Generic[S]):
     """One line for an operator; ends up in the journal, the scheduler's reason and `fleetd host explain`."""
     refused: bool = False
     """The request was not granted and nothing changed; `why` says what is missing."""
-    trips_budget: bool = False
-    """An automatic quarantine did not fit into the budget: from here on all are withheld until a human re-arms it."""
+    fleet: FleetRecord | None = None
+    """The fleet's record after the decision, where it changes: a budget tripped, an incident opened, …"""
+    followups: tuple[Event, ...] = ()
+    """What the decision means for other hosts; judged next, each an entry of the journal of its own."""
 
     def __post_init__(self) -> None:
         if not self.why.strip():

@@ -1,6 +1,6 @@
 """The controller's ledger on a simulated disk: the reference store, of which only what was synced survives."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from fleetd.model.ids import OrderId
@@ -34,9 +34,12 @@ Record = tuple[JournalEntry, ...] | Finished | Rearmed
 class Ledger(MemoryStore):
     """A `Store` that begins with what the last controller left on the disk."""
 
-    def __init__(self, file: File[Record], life: Life) -> None:
-        """Open the ledger."""
+    def __init__(
+        self, file: File[Record], life: Life, on_entries: Callable[[Sequence[JournalEntry]], None] = lambda _: None
+    ) -> None:
+        """Open the ledger; `on_entries` hears of entries as soon as they are safe on the disk."""
         super().__init__()
+        self._on_entries = on_entries
         self._file = file
         self._life = life
         for written in file.records:
@@ -45,6 +48,7 @@ class Ledger(MemoryStore):
     def commit(self, entries: Sequence[JournalEntry]) -> None:
         """Write the entries in one transaction. Raises StoreError."""
         self._write("commit", tuple(entries))
+        self._on_entries(entries)
 
     def finish_order(self, order: OrderId, result: str) -> None:
         """Mark an order as carried out. Raises StoreError."""

@@ -1,12 +1,13 @@
 """The control room: the real controller on a simulated disk, and the way for operators to reach it."""
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from typing import TypeVar
 
 from fleetd.controller.controller import Controller
 from fleetd.controller.desk import Desk
 from fleetd.controller.dispatcher import DispatcherConfig
+from fleetd.model.journal import JournalEntry
 from fleetd.model.order import FleetOrder
 from fleetd.ports import UplinkError
 from fleetd.sim.clock import SimClock
@@ -31,6 +32,7 @@ class ControlRoom:
         scheduler: SimScheduler,
         fuse: Fuse | None,
         on_order: Callable[[FleetOrder], None],
+        on_entries: Callable[[Sequence[JournalEntry]], None],
         on_bug: Callable[[BaseException], None],
     ) -> None:
         """Nothing runs yet.
@@ -41,6 +43,7 @@ class ControlRoom:
             scheduler: carries out fleet orders; outlives every controller.
             fuse: counts the boundaries at which the controller may be cut.
             on_order: hears of every fleet order that was carried out.
+            on_entries: hears of every journal entry, once it is on the disk.
             on_bug: told of a controller that ends by itself.
         """
         self.clock = SimClock()
@@ -51,6 +54,7 @@ class ControlRoom:
         self._scheduler = scheduler
         self._fuse = fuse
         self._on_order = on_order
+        self._on_entries = on_entries
         self._on_bug = on_bug
         self._open = False
         self._life: Life | None = None
@@ -96,7 +100,7 @@ class ControlRoom:
         life = Life("controller", fuse=self._fuse, on_end=self._died)
         self._life = life
         self.controller = Controller(
-            store=Ledger(self.file, life),
+            store=Ledger(self.file, life, self._on_entries),
             actuator=self._scheduler.actuator(life, self._on_order),
             policy=self._settings.policy,
             clock=self.clock,

@@ -3,7 +3,7 @@
 import asyncio
 import random
 import tempfile
-from collections.abc import Awaitable, Callable, Coroutine, Iterator
+from collections.abc import Awaitable, Callable, Coroutine, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -13,6 +13,7 @@ import structlog
 from fleetd.model.finding import Finding
 from fleetd.model.host import Host
 from fleetd.model.ids import FindingId, HostName, SpoolId
+from fleetd.model.journal import JournalEntry
 from fleetd.model.order import FleetOrder
 from fleetd.sim.clock import SimClock
 from fleetd.sim.disk import File, SimSpool, SpoolRecord
@@ -51,8 +52,12 @@ class World:
         self.room: ControlRoom
         self.network: Network
         self.scheduler: SimScheduler
-        self.listeners: list[Callable[[FleetOrder], None]] = []
+        self.on_order: list[Callable[[FleetOrder], None]] = []
         """Called for every fleet order that was carried out."""
+        self.on_entry: list[Callable[[float, JournalEntry], None]] = []
+        """Called with the virtual time for every journal entry, once it is on the controller's disk."""
+        self.on_event: list[Callable[[float, str], None]] = []
+        """Called with the virtual time for everything that the timetable makes happen, in words."""
         self._fuse = fuse
         self._crew = crew
         self._entries: list[Entry] = []
@@ -153,13 +158,14 @@ class World:
         rng = random.Random(f"{settings.seed}/scheduler")  # noqa: S311 - a simulation
         self.scheduler = SimScheduler(clock=self.clock, rng=rng, refuse_ratio=settings.actuator_refuse_ratio)
         if self._crew:
-            self.listeners.append(Crew(self).hear)
+            self.on_order.append(Crew(self).hear)
         self.room = ControlRoom(
             settings=settings,
             network=self.network,
             scheduler=self.scheduler,
             fuse=self._fuse,
             on_order=self._tell,
+            on_entries=self._written,
             on_bug=self._found_bug,
         )
         self.machines = {
@@ -175,13 +181,20 @@ class World:
         }
 
     def _tell(self, order: FleetOrder) -> None:
-        for listener in self.listeners:
+        for listener in self.on_order:
             listener(order)
+
+    def _written(self, entries: Sequence[JournalEntry]) -> None:
+        for listener in self.on_entry:
+            for entry in entries:
+                listener(self.clock.elapsed_s(), entry)
 
     async def _follow(self) -> None:
         """Follow the timetable; what takes time goes on beside it."""
         for entry in sorted(self._entries, key=lambda entry: entry.at_s):
             await self.clock.sleep_s(entry.at_s - self.clock.elapsed_s())
+            for listener in self.on_event:
+                listener(entry.at_s, entry.what)
             going_on = entry.act(self)
             if going_on is not None:
                 self.spawn(_finish(going_on))

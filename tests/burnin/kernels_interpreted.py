@@ -5,6 +5,7 @@ import torch
 from burnin import checksum, seed
 from burnin.kernels import checksum as checksum_kernel
 from burnin.kernels import fill, gemm
+from burnin.words import MASK64, RAW_BITS, derive
 
 
 def check_fill() -> None:
@@ -20,7 +21,7 @@ def check_fill() -> None:
             seed.fill_normal(want, 99, start=start)
             assert torch.equal(got.view(torch.uint8), want.view(torch.uint8)), dtype
     words, raw = torch.empty(5000, dtype=torch.int32), torch.empty(5000, dtype=torch.int32)
-    fill.launch(words, 99, 0, seed.RAW_BITS)
+    fill.launch(words, 99, 0, RAW_BITS)
     seed.fill_bits(raw, 99)
     assert torch.equal(words, raw)
 
@@ -31,15 +32,15 @@ def check_checksums() -> None:
         raw = torch.empty(size, dtype=torch.uint8)
         seed.fill_bits(raw, 4)
         slot = torch.full((1,), -1, dtype=torch.int64)
-        checksum_kernel.launch_flat(slot, raw, seed.derive(3, "checksum"), checksum.length_term(size, 3))
-        assert int(slot) & seed.MASK64 == checksum.checksum(raw, 3), size
+        checksum_kernel.launch_flat(slot, raw, derive(3, "checksum"), checksum.length_term(size, 3))
+        assert int(slot) & MASK64 == checksum.checksum(raw, 3), size
     shapes = [(129, 77), (256, 384), (3, 5), (1000, 1), (130, 257), (1, 1)]
     for shape in shapes:
         for dtype in (torch.uint8, torch.bfloat16, torch.float32, torch.float64):
             matrix = torch.empty(shape, dtype=dtype)
             seed.fill_bits(matrix, 5)
             sums = torch.full((checksum.tile_count(matrix),), -1, dtype=torch.int64)
-            checksum_kernel.launch_tiles(sums, matrix, seed.derive(3, "checksum"))
+            checksum_kernel.launch_tiles(sums, matrix, derive(3, "checksum"))
             assert torch.equal(sums, checksum.tile_sums(matrix, 3)), (shape, dtype)
 
 

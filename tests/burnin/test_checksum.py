@@ -6,7 +6,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from burnin import checksum as cs
-from burnin.seed import MASK32, MASK64, derive, fill_bits, segment_keys
+from burnin.seed import fill_bits
+from burnin.words import MASK32, MASK64, derive, segment_keys
 
 BYTES = torch.uint8
 

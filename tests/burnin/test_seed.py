@@ -1,17 +1,8 @@
 import pytest
 import torch
 
-from burnin.seed import (
-    MASK32,
-    derive,
-    fill_bits,
-    fill_integers,
-    fill_normal,
-    mix32,
-    random_words,
-    segment_keys,
-    signed32,
-)
+from burnin.seed import fill_bits, fill_integers, fill_normal, random_words
+from burnin.words import MASK32, derive, mix32, segment_keys, signed32
 
 
 def mix_reference(word: int) -> int:

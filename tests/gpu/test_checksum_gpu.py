@@ -6,7 +6,8 @@ import pytest
 import torch
 
 from burnin import checksum as cs
-from burnin.seed import MASK64, fill_bits, fill_integers, fill_normal
+from burnin.seed import fill_bits, fill_integers, fill_normal
+from burnin.words import MASK64
 
 pytestmark = [
     pytest.mark.gpu,

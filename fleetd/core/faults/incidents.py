@@ -23,7 +23,7 @@ from fleetd.core.faults.observation import (
     rank,
 )
 from fleetd.core.policy import Action
-from fleetd.model.finding import Scope, Severity
+from fleetd.model.finding import FaultClass, Scope, Severity
 
 MAX_FAULTS = 2000
 """Different (code, device, part) kept; later new ones are counted and reported in a note."""
@@ -215,7 +215,8 @@ class Incidents:
                     continue  # each may cause the other: the earlier one did
                 fault.role = "victim"
                 fault.extra.append(f"follows {other.entry.alias} on the same device")
-                if rank(fault.base) > rank(other.final) and not fault.entry.obeyed:
+                if fault.entry.fault_class is FaultClass.MEMORY and rank(fault.base) > rank(other.final):
+                    # An uncontained memory error needs its reset also where something smaller came first.
                     other.asked = fault.base
                 return
 

@@ -108,9 +108,9 @@ _KIND = {"correctable": "ce", "uncorrectable": "ue", "deferred": "de"}
 _VIOLATION = re.compile(r"(?:.*/)?(?P<what>\w+?)_violation_status")
 _THERMAL = re.compile(r"prochot|thermal|thrm")
 _PAGES = {
-    "RETIRED": "amd.bad_pages.retired",
-    "PENDING": "amd.bad_pages.pending",
-    "UNRESERVABLE": "amd.bad_pages.pending",
+    "RETIRED": "amd.bad_page.retired",
+    "PENDING": "amd.bad_page.pending",
+    "UNRESERVABLE": "amd.bad_page.pending",
 }
 """`STATUS` of a bad page; one that could not be reserved is still in use, as a pending one is."""
 

@@ -300,4 +300,4 @@ def _state(gpu: Gpu, seer: _Seer) -> None:
             break
     widest, width = number(gpu.text(Field.PCIE_WIDTH_MAX)), number(gpu.text(Field.PCIE_WIDTH))
     if widest and width and width < widest:
-        seer.see("nvidia.pcie.width", Field.PCIE_WIDTH, f"{width:.0f} of {widest:.0f} lanes are in use")
+        seer.see("pcie.link.degraded", Field.PCIE_WIDTH, f"{width:.0f} of {widest:.0f} lanes are in use")

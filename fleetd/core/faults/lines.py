@@ -1,0 +1,257 @@
+"""One log line into observations: XID and SXid first, then AMD's numbers, blocks of several lines, then the catalogue's
+expressions.
+
+`LineReader` keeps a little state: blocks that come in several lines (firmware records, "The NVIDIA GPU … has fallen
+off the bus") and the last AMD device named, because a reset's lines often leave the address out.
+"""
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from enum import Enum
+
+from fleetd.core.faults import amd_lines, nvidia_lines
+from fleetd.core.faults.catalogue import Catalogue, Entry
+from fleetd.core.faults.observation import Moment, Observation
+from fleetd.core.faults.prefix import Prefix
+
+MAX_RECORDS = 64
+"""Firmware records that are open at a time."""
+NEAR_LINES = 200
+"""An AMD line without an address may belong to the device named at most so many lines before."""
+
+_ADDRESS = re.compile(
+    r"(?<![0-9a-f:.])(?:[0-9a-f]{4,8}:[0-9a-f]{2}:[0-9a-f]{2}(?:\.[0-9a-f])?|[0-9a-f]{2}:[0-9a-f]{2}\.[0-9a-f])(?![0-9a-f])",
+    re.IGNORECASE,
+)
+_GPU_WORD = re.compile(r"nvrm|\bxid|amdgpu|nvidia|nvswitch|\bkfd\b|\[drm", re.IGNORECASE)
+_TROUBLE = re.compile(
+    r"error|fail|fatal|fault|time(?:d )?-?out|\bh[au]ng|\blost\b|corrupt|unrecover|not respond|uncorrect|assert|stuck",
+    re.IGNORECASE,
+)
+_GHES = re.compile(r"(?:\{(?P<record>\d+)\})?\s*\[hardware error\]\s*:\s*(?P<rest>.*)", re.IGNORECASE)
+_GHES_START = re.compile(r"hardware error from apei", re.IGNORECASE)
+_GHES_SEVERITY = re.compile(r"event severity:\s*(corrected|recoverable|fatal|info)", re.IGNORECASE)
+_GHES_SECTION = re.compile(r"section_type:\s*pcie", re.IGNORECASE)
+_GHES_DEVICE = re.compile(r"^\s*device_id:\s*([0-9a-f]{4}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-9a-f])", re.IGNORECASE)
+_GONE_START = re.compile(r"the nvidia gpu (?:at )?([0-9a-f:.]{5,16})", re.IGNORECASE)
+_GONE_END = re.compile(r"fallen off the bus and is not responding", re.IGNORECASE)
+_WITHOUT_ADDRESS = ("amd.reset.", "amd.init.", "amd.suspend.", "amd.psp.")
+_META = frozenset("\\.^$*+?{}[]()|")
+
+
+class Kind(Enum):
+    """What a line was."""
+
+    FAULT = "fault"
+    HARMLESS = "harmless"
+    PART = "part"
+    """Of a block: it gave nothing by itself, and must not be looked up by its text alone."""
+    UNRECOGNISED = "unrecognised"
+    MALFORMED = "malformed"
+    """Meant as an XID, and not readable as one."""
+    PLAIN = "plain"
+
+
+@dataclass(frozen=True, slots=True)
+class Pattern:
+    """One expression of the catalogue."""
+
+    entry: Entry
+    literal: str
+    """Text that every match contains, in lower case; empty if none is sure."""
+    expression: re.Pattern[str]
+
+
+@dataclass(slots=True)
+class _Record:
+    """A firmware record as its lines come in."""
+
+    line: int | None
+    at: Moment | None
+    text: str
+    severity: str = "recoverable"
+    pcie: bool = False
+    device: str | None = None
+
+
+class LineReader:
+    """Reads lines; one for each log."""
+
+    def __init__(self, catalogue: Catalogue) -> None:
+        self._catalogue = catalogue
+        self._patterns = [
+            Pattern(entry=entry, literal=literal(text), expression=re.compile(text, re.IGNORECASE))
+            for entry in catalogue
+            for text in entry.match
+        ]
+        self._harmless = [(literal(text), re.compile(text, re.IGNORECASE)) for text in catalogue.harmless]
+        self._records: dict[str, _Record] = {}
+        self._gone: str | None = None
+        self._last_amd: tuple[str, int] | None = None
+
+    def read(self, prefix: Prefix, number: int) -> tuple[Kind, tuple[Observation, ...]]:
+        """Read one line.
+
+        Args:
+            prefix: The line, taken apart.
+            number: 1-based line number, for the evidence.
+        """
+        message = prefix.message
+        found = [*nvidia_lines.read(self._catalogue, message)]
+        if not found and nvidia_lines.looks_like_xid(message):
+            return Kind.MALFORMED, ()
+        part = False
+        if not found:
+            part = self._block(prefix, number, found)
+        if not found and not part:
+            found = self._amd_or_pattern(message, number)
+        text = message.strip()
+        done = tuple(
+            replace(o, at=o.at or prefix.at, line=o.line or number, text=o.text or text, injected=prefix.injected)
+            for o in found
+        )
+        if done:
+            return (Kind.PART if part else Kind.FAULT), done
+        return (Kind.PART if part else self._rest(message)), ()
+
+    def close(self) -> tuple[Observation, ...]:
+        """What blocks were still open at the end."""
+        records = [*self._records.values()]
+        self._records.clear()
+        return tuple(_record(record) for record in records)
+
+    # ── steps ───────────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def _amd_or_pattern(self, message: str, number: int) -> list[Observation]:
+        address = _ADDRESS.search(message)
+        device = address[0] if address else None
+        found = [*amd_lines.read(message, device)]
+        if not found:
+            hit = self._pattern(message, device)
+            found = [hit] if hit is not None else []
+        for n, observation in enumerate(found):
+            if not observation.code.startswith("amd."):
+                continue
+            if observation.device is not None:
+                self._last_amd = (observation.device, number)
+            elif (
+                observation.code.startswith(_WITHOUT_ADDRESS)
+                and self._last_amd is not None
+                and number - self._last_amd[1] <= NEAR_LINES
+            ):
+                found[n] = replace(observation, device=self._last_amd[0])
+        return found
+
+    def _pattern(self, message: str, device: str | None) -> Observation | None:
+        lower = message.lower()
+        if any(text in lower and expression.search(message) for text, expression in self._harmless):
+            return None
+        for pattern in self._patterns:
+            if pattern.literal not in lower:
+                continue
+            match = pattern.expression.search(message)
+            if match is None:
+                continue
+            groups = match.groupdict()
+            if groups.get("cpu") and groups.get("bank"):
+                device = f"CPU{int(groups['cpu'])} bank MC{int(groups['bank'])}"
+            return Observation(code=pattern.entry.code, device=device, part=groups.get("part") or "")
+        return None
+
+    def _block(self, prefix: Prefix, number: int, found: list[Observation]) -> bool:
+        """Lines of a block. Returns whether the line is one; what is complete goes to `found`."""
+        message = prefix.message
+        if (gone := _GONE_START.search(message)) is not None:
+            self._gone = gone[1].rstrip(".:")
+        if _GONE_END.search(message):
+            found.append(Observation(code="nvidia.bus.fallen_off", device=self._gone))
+            self._gone = None
+            return True
+        if gone is not None:
+            return True
+        ghes = _GHES.search(message)
+        if ghes is None:
+            return False
+        key = ghes["record"] or ""
+        if _GHES_START.search(ghes["rest"]):
+            if (open_record := self._records.pop(key, None)) is not None:
+                found.append(_record(open_record))
+            if len(self._records) >= MAX_RECORDS:
+                found.append(_record(self._records.pop(next(iter(self._records)))))
+            self._records[key] = _Record(line=number, at=prefix.at, text=message.strip())
+            return True
+        record = self._records.get(key)
+        if record is None or "amdgpu" in message.lower():
+            return False
+        if (severity := _GHES_SEVERITY.search(ghes["rest"])) is not None:
+            record.severity = severity[1].lower()
+        if _GHES_SECTION.search(ghes["rest"]):
+            record.pcie = True
+        if (device := _GHES_DEVICE.search(ghes["rest"])) is not None:
+            record.device = device[1]
+        return True
+
+    def _rest(self, message: str) -> Kind:
+        if not _TROUBLE.search(message) or not _GPU_WORD.search(message):
+            return Kind.PLAIN
+        lower = message.lower()
+        if amd_lines.counts_nothing(message):
+            return Kind.HARMLESS
+        if any(text in lower and expression.search(message) for text, expression in self._harmless):
+            return Kind.HARMLESS
+        return Kind.UNRECOGNISED
+
+
+def literal(expression: str) -> str:
+    """The longest text that every match of an expression contains, in lower case; empty when in doubt.
+
+    Only characters outside groups and classes count, and none that a quantifier may drop.
+    """
+    runs: list[str] = [""]
+    depth, position = 0, 0
+    while position < len(expression):
+        char = expression[position]
+        if char == "|" and depth == 0:
+            return ""
+        if char == "\\":
+            escaped = expression[position + 1 : position + 2]
+            position += 1
+            if depth == 0 and escaped and not escaped.isalnum():
+                runs[-1] += escaped
+            else:
+                runs.append("")
+        elif char == "[":
+            position = expression.index("]", position + 2)
+            runs.append("")
+        elif char in "()":
+            depth += 1 if char == "(" else -1
+            runs.append("")
+        elif char in "?*{":
+            runs[-1] = runs[-1][:-1]
+            runs.append("")
+            if char == "{":
+                position = expression.index("}", position)
+        elif char in _META:
+            runs.append("")
+        elif depth == 0:
+            runs[-1] += char
+        position += 1
+    return max(runs, key=len).lower()
+
+
+def _record(record: _Record) -> Observation:
+    kind = "pcie" if record.pcie else "other"
+    severity = "corrected" if record.severity == "info" else record.severity
+    return Observation(
+        code=f"host.ghes.{kind}.{severity}",
+        device=record.device,
+        at=record.at,
+        line=record.line,
+        text=record.text,
+    )
+
+
+def texts(patterns: Sequence[Pattern]) -> tuple[str, ...]:
+    """The literals of some patterns, for the check that the first sieve lets them through."""
+    return tuple(pattern.literal for pattern in patterns)
