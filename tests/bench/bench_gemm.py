@@ -2,10 +2,10 @@
 
     python tests/bench/bench_gemm.py --edge 8192 --edge 16384 --json gemm.json
 
-A plain block only launches. A checked block makes new inputs, poisons the output, then launches and checksums. An
-overlapped block does the same with two outputs in turn and the checksums on a second stream of lower priority, where
-they can fill the last wave of the next product. The blocks of a round run in random order, so that clock and
-temperature drift hit all alike.
+A plain block only launches. A checked block is what the suite does for one ballot: new inputs, poisoned outputs, then
+launches with their checksums beside them (`burnin.workloads.launches`). A serial block checksums between launches, to
+show what the second stream gains. The blocks of a round run in random order, so that clock and temperature drift hit
+all alike.
 """
 # ruff: noqa: T201 - a script prints its result
 
@@ -21,7 +21,8 @@ import torch
 
 from burnin import checksum as cs
 from burnin.seed import fill_normal
-from burnin.workloads.launches import poison, strict_math
+from burnin.workloads import Context
+from burnin.workloads.launches import launch_all, poison, strict_math
 
 
 def blocks(edge: int, launches: int) -> dict[str, Callable[[int], None]]:
@@ -30,54 +31,30 @@ def blocks(edge: int, launches: int) -> dict[str, Callable[[int], None]]:
     fill_normal(a, 1)
     fill_normal(b, 2)
     tiles = torch.zeros(launches, cs.tile_count(out), dtype=torch.int64, device="cuda")
+    ctx = Context(backend="cuda", device=out.device, inject=None, alive=lambda: None)
+
+    def multiply(output: torch.Tensor) -> None:
+        torch.matmul(a, b.t(), out=output)
 
     def plain(_pair: int) -> None:
         for _ in range(launches):
-            torch.matmul(a, b.t(), out=out)
+            multiply(out)
 
     def checked(pair: int) -> None:
         fill_normal(a, 2 * pair + 10)
         fill_normal(b, 2 * pair + 11)
+        launch_all(ctx, multiply, lambda _output: False, out, launches=launches, seed=pair)
+
+    def serial(pair: int) -> None:
+        fill_normal(a, 2 * pair + 10)
+        fill_normal(b, 2 * pair + 11)
         poison(out)
         for number in range(launches):
-            torch.matmul(a, b.t(), out=out)
+            multiply(out)
             cs.tile_sums_into(tiles[number], out, pair)
         tiles.sum(dim=1)
 
-    return {"plain": plain, "checked": checked, "overlapped": overlapped(a, b, tiles)}
-
-
-def overlapped(a: torch.Tensor, b: torch.Tensor, tiles: torch.Tensor) -> Callable[[int], None]:
-    """Return the block whose checksums run beside the next product."""
-    main, side = torch.cuda.Stream(priority=-1), torch.cuda.Stream(priority=0)
-    outputs = [torch.empty_like(a) for _ in range(2)]
-
-    def block(pair: int) -> None:
-        home = torch.cuda.current_stream()
-        main.wait_stream(home)
-        side.wait_stream(home)
-        summed = [torch.cuda.Event(), torch.cuda.Event()]
-        with torch.cuda.stream(main):
-            fill_normal(a, 2 * pair + 10)
-            fill_normal(b, 2 * pair + 11)
-            for out in outputs:
-                poison(out)
-        for number in range(len(tiles)):
-            turn = number % 2
-            with torch.cuda.stream(main):
-                if number > 1:
-                    main.wait_event(summed[turn])
-                torch.matmul(a, b.t(), out=outputs[turn])
-                done = main.record_event()
-            with torch.cuda.stream(side):
-                side.wait_event(done)
-                cs.tile_sums_into(tiles[number], outputs[turn], pair)
-                summed[turn].record()
-        home.wait_stream(main)
-        home.wait_stream(side)
-        tiles.sum(dim=1)
-
-    return block
+    return {"plain": plain, "checked": checked, "serial": serial}
 
 
 def measure(edge: int, launches: int, rounds: int, warm_s: float) -> dict[str, object]:

@@ -8,7 +8,7 @@ GPU; two codes that together mean more get the action of their combination; a fa
 
 from collections import defaultdict
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from fnmatch import fnmatchcase
 from typing import Literal
 
@@ -36,7 +36,9 @@ CAUSE_BEFORE_S = 600.0
 GARBAGE_STEP = 0xFFFF
 """Counters of a suspended AMD device read as multiples of this, corrected and uncorrected alike."""
 
-_RESET_FAILED = "amd.reset.failed"
+_RESET_FAILED = frozenset({"amd.reset.failed", "amd.init.failed"})
+_OFTEN_WITHOUT_ADDRESS = ("amd.ring.", "amd.mes.", "amd.hws.", "amd.reset.", "amd.psp.", "amd.init.")
+"""AMD codes whose lines leave the address out in some kernels."""
 _IMPLAUSIBLE = "amd.ras.implausible"
 _CONTAINED = "amd.poison.contained"
 
@@ -126,8 +128,8 @@ class Incidents:
 
     def findings(self) -> tuple[Finding, ...]:
         """Judge everything that was added: roots first, the worst first, then the order of the input."""
-        faults = self._reworded([*self._faults.values()])
-        faults = self._plausible(faults)
+        faults = self._plausible(self._reworded([*self._faults.values()]))
+        faults = self._host_words(self._adopted(faults))
         by_device: dict[str | None, list[Fault]] = defaultdict(list)
         for fault in faults:
             by_device[device_key(fault.first.device)].append(fault)
@@ -138,9 +140,10 @@ class Incidents:
             self._first_look(fault, gpus)
         for fault in faults:
             self._victim(fault, by_device, faults)
-        for device, group in by_device.items():
+        for group in by_device.values():
             self._combine(group)
-            self._obey(device, group, faults)
+        for group in by_device.values():
+            self._obey(group, faults)
         self._settle_resets(by_device)
         order = {id(f): n for n, f in enumerate(faults)}
         faults.sort(key=lambda f: (f.role == "victim", -rank(f.final), order[id(f)]))
@@ -185,6 +188,31 @@ class Incidents:
             merged.lines = sorted({line for f in group for line in f.lines})[:MAX_LINES]
             kept.append(merged)
         return kept
+
+    @staticmethod
+    def _adopted(faults: list[Fault]) -> list[Fault]:
+        """With one AMD device in the log, hang and reset lines without an address are its own."""
+        named = {device_key(f.first.device): f.first.device for f in faults if f.entry.code.startswith("amd.")}
+        named.pop(None, None)
+        if len(named) == 1:
+            for fault in faults:
+                if fault.first.device is None and fault.entry.code.startswith(_OFTEN_WITHOUT_ADDRESS):
+                    fault.first = replace(fault.first, device=next(iter(named.values())))
+        return faults
+
+    @staticmethod
+    def _host_words(faults: list[Fault]) -> list[Fault]:
+        """The driver prints a host-wide action for every GPU: without a fault of a GPU it is one word, about none."""
+        words = [f for f in faults if f.entry.obeyed and f.scope is Scope.HOST and not f.injected]
+        causes = [f for f in faults if not f.entry.obeyed and _hardware(f) and rank(f.base) > rank(Action.RESTART_APP)]
+        if causes or len(words) < 2:  # noqa: PLR2004 - one word is one word
+            return faults
+        kept = words[0]
+        kept.first = replace(kept.first, device=None)
+        kept.count = sum(f.count for f in words)
+        kept.lines = sorted({line for f in words for line in f.lines})[:MAX_LINES]
+        kept.extra.append("said of every GPU of the host: none of them is blamed by it")
+        return [f for f in faults if f is kept or f not in words]
 
     @staticmethod
     def _first_look(fault: Fault, gpus: set[str | None]) -> None:
@@ -233,11 +261,13 @@ class Incidents:
                     fault.extra.append(f"together with {beside[0].entry.alias}: {rule.why}")
 
     @staticmethod
-    def _obey(device: str | None, group: Sequence[Fault], faults: Sequence[Fault]) -> None:
+    def _obey(group: Sequence[Fault], faults: Sequence[Fault]) -> None:
         for word in (f for f in group if f.entry.obeyed and not f.injected):
             asked = word.base
             whole_host = word.scope is Scope.HOST
             mine = [f for f in group if f is not word and f.role == "root" and _hardware(f) and not f.entry.obeyed]
+            # Where something serious is there, what was only to be watched did not make the driver ask.
+            mine = [f for f in mine if rank(f.final) > rank(Action.RESTART_APP)] or mine
             others = [f for f in faults if f is not word and f.role == "root" and _hardware(f) and not f.entry.obeyed]
             for fault in mine:
                 if fault.base is Action.REPLACE or fault.final is Action.REPLACE or fault.injected:
@@ -253,7 +283,6 @@ class Incidents:
                 word.role = "victim"
                 causes = mine or others
                 word.extra.append(f"says what {causes[0].entry.alias} needs, blames nothing by itself")
-            del device
 
     @staticmethod
     def _settle_resets(by_device: dict[str | None, list[Fault]]) -> None:
@@ -263,7 +292,7 @@ class Incidents:
                     if fault.entry.code.startswith("amd.poison.") and rank(fault.final) > rank(Action.MONITOR):
                         fault.asked = Action.MONITOR
                         fault.extra.append("a queue was taken down in its place; judge by the outcome")
-            failed = [f for f in group if f.entry.code == _RESET_FAILED and not f.injected]
+            failed = [f for f in group if f.entry.code in _RESET_FAILED and f.role == "root" and not f.injected]
             for fault in group if failed else ():
                 if fault.final in (Action.DRAIN, Action.QUARANTINE):
                     fault.asked = Action.REBOOT

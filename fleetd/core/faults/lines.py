@@ -29,6 +29,7 @@ _TROUBLE = re.compile(
     r"error|fail|fatal|fault|time(?:d )?-?out|\bh[au]ng|\blost\b|corrupt|unrecover|not respond|uncorrect|assert|stuck",
     re.IGNORECASE,
 )
+_GPU_DRIVER = re.compile(r"\b(?:nvidia|amdgpu)\s+[0-9a-f]{4}:[0-9a-f]{2}:[0-9a-f]{2}", re.IGNORECASE)
 _GHES = re.compile(r"(?:\{(?P<record>\d+)\})?\s*\[hardware error\]\s*:\s*(?P<rest>.*)", re.IGNORECASE)
 _GHES_START = re.compile(r"hardware error from apei", re.IGNORECASE)
 _GHES_SEVERITY = re.compile(r"event severity:\s*(corrected|recoverable|fatal|info)", re.IGNORECASE)
@@ -156,7 +157,8 @@ class LineReader:
             groups = match.groupdict()
             if groups.get("cpu") and groups.get("bank"):
                 device = f"CPU{int(groups['cpu'])} bank MC{int(groups['bank'])}"
-            return Observation(code=pattern.entry.code, device=device, part=groups.get("part") or "")
+            on_gpu = pattern.entry.on_gpu if _GPU_DRIVER.search(message) else None
+            return Observation(code=pattern.entry.code, device=device, part=groups.get("part") or "", action=on_gpu)
         return None
 
     def _block(self, prefix: Prefix, number: int, found: list[Observation]) -> bool:

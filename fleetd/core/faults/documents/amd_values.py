@@ -9,6 +9,9 @@ from fleetd.model.finding import Severity
 Count = tuple[str, str, float | None, int, str]
 """RAS block (`umc`; `total` for a sum over blocks), kind (`ce`, `ue`, `de`), count, line and text."""
 
+AFID_MAX = 34
+"""The last AMD field identifier that the catalogue has."""
+
 _GARBAGE = 0xFFFF0
 """A suspended GPU answers all ones, which some drivers add up as 16 counters of 16 bits: counts in multiples of this."""
 
@@ -49,8 +52,9 @@ def judge_afid(afid: int, severity: str, device: str | None, line: int, text: st
     word = severity.strip().lower().removeprefix("cper_severity_").replace("_", "-")
     code = f"amd.afid.{afid}"
     if word == "fatal":
-        found.see(code, device, line, text, severity=Severity.FATAL, at=at)
+        unknown = afid > AFID_MAX  # a newer list than ours: the word alone has to do
+        found.see(code, device, line, text, severity=Severity.FATAL, action=Action.DRAIN if unknown else None, at=at)
     elif word.startswith("correct"):
-        found.see(code, device, line, text, action=Action.MONITOR, severity=Severity.INFO, at=at)
+        found.see(code, device, line, text, action=Action.NONE, severity=Severity.INFO, at=at)
     else:
         found.see(code, device, line, text, at=at)

@@ -174,15 +174,20 @@ class _Xml:
             self._device = None
 
 
-def read_xml(text: str, found: Found) -> None:
-    """Read `nvidia-smi -q -x`. What stands before a break is read; the break makes the document unjudged."""
-    start = max(text.find("<"), 0)
-    skipped = text.count("\n", 0, start)
-    xml = _Xml(skipped)
+def read_xml(text: str, skipped_lines: int, found: Found) -> None:
+    """Read `nvidia-smi -q -x`. What stands before a break is read; the break makes the document unjudged.
+
+    Args:
+        text: From the beginning of the XML.
+        skipped_lines: How many lines stand before it.
+        found: Where the result goes.
+    """
+    xml = _Xml(skipped_lines)
     try:
-        xml.parser.Parse(text[start:].encode("utf-8", "replace"), True)  # noqa: FBT003 - expat takes it by position
+        # The last argument: there is no more to come.
+        xml.parser.Parse(text.strip().encode("utf-8", "replace"), True)  # noqa: FBT003 - expat takes it by position
     except expat.ExpatError as error:
-        line = skipped + error.lineno
+        line = skipped_lines + error.lineno
         found.cannot_judge = f"the XML breaks off at line {line} ({expat.ErrorString(error.code)})"
     except _Refused as refusal:
         found.cannot_judge = f"the XML is not nvidia-smi's: {refusal}"

@@ -66,7 +66,8 @@ _TEXT: tuple[tuple[str, re.Pattern[str], TextReader], ...] = tuple(
 )
 """Format, marks of it and reader, in the order in which they read."""
 
-_XML = re.compile(r"\s*(?:<\?xml\b[^>]*>\s*)?(?:<!DOCTYPE\b|<nvidia_smi_log\b)")
+_XML = re.compile(r"^[ \t]*(?:<\?xml\b[^>\n]{0,200}>\s*)?<(?:!DOCTYPE[ \t]+)?nvidia_smi_log\b", re.MULTILINE)
+_XML_END = "</nvidia_smi_log>"
 JsonReader = Callable[[Any, int, Found], bool]
 _JSON: tuple[tuple[str, JsonReader], ...] = (
     ("agent", agents.read_json),
@@ -94,7 +95,7 @@ class Document:
 
 def is_document(text: str) -> bool:
     """Whether the text has marks of a format that is read here; a log has none."""
-    return bool(_XML.match(text) or loose_json.has_document(text) or any(marks.search(text) for _, marks, _ in _TEXT))
+    return bool(_XML.search(text) or loose_json.has_document(text) or any(marks.search(text) for _, marks, _ in _TEXT))
 
 
 def read(text: str, wanted: str | None = None) -> Document | None:
@@ -109,11 +110,7 @@ def read(text: str, wanted: str | None = None) -> Document | None:
     """
     found = Found()
     understood: dict[str, int] = {}
-    if _XML.match(text):
-        nvidia_smi.read_xml(text, found)
-        understood["nvidia-smi"], rest = found.values, ""
-    else:
-        rest = _read_lines(text, found, understood)
+    rest = _read_lines(_read_xml(text, found, understood), found, understood)
     if not understood and wanted is None:
         return None
     return Document(
@@ -124,6 +121,21 @@ def read(text: str, wanted: str | None = None) -> Document | None:
         notes=(*found.notes, *_broken_note(found)),
         rest=rest,
     )
+
+
+def _read_xml(text: str, found: Found, understood: dict[str, int]) -> str:
+    """Read every XML report; return the text with them blanked."""
+    kept: list[str] = []
+    position = 0
+    while (begin := _XML.search(text, position)) is not None:
+        end = text.find(_XML_END, begin.start())
+        end = len(text) if end < 0 else end + len(_XML_END)
+        skipped = text.count("\n", 0, begin.start())
+        nvidia_smi.read_xml(text[begin.start() : end], skipped, found)
+        understood["nvidia-smi"] = found.values
+        kept += (text[position : begin.start()], "\n" * text.count("\n", begin.start(), end))
+        position = end
+    return "".join((*kept, text[position:])) if kept else text
 
 
 def _read_lines(text: str, found: Found, understood: dict[str, int]) -> str:
