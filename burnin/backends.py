@@ -14,9 +14,9 @@ from typing import Any
 
 import torch
 
+from burnin.readers import open_reader
 from burnin.spec import Device
 from burnin.vote import vote_key
-from burnin.workloads import health
 
 NO_GPU = "no GPU: torch {version} sees none here; use --backend cpu or --backend sim, or install a torch for this GPU"
 
@@ -73,7 +73,7 @@ def _cuda_device(ordinal: int, versions: Mapping[str, str]) -> tuple[Device, tup
     """One GPU and the processes of others on it."""
     properties = torch.cuda.get_device_properties(ordinal)
     gpu = f"GPU-{properties.uuid}"
-    reader = health.open_reader("cuda", gpu)
+    reader = open_reader("cuda", gpu)
     facts = reader.facts()
     key = vote_key(
         sku=properties.name,

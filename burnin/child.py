@@ -17,11 +17,14 @@ import torch
 
 from burnin import backends
 from burnin import inject as injection
+from burnin.health import Reader
+from burnin.readers import open_reader
 from burnin.spec import Case, Inject, SpecError
 from burnin.wire import (
     CheckCores,
     Count,
     Discover,
+    Examine,
     ListCases,
     Prove,
     Request,
@@ -31,7 +34,7 @@ from burnin.wire import (
     encode,
     unpack,
 )
-from burnin.workloads import Context, Workload, health, hostcpu
+from burnin.workloads import Context, Workload, hostcpu
 
 ALIVE_EVERY_S = 0.5
 _PR_SET_PDEATHSIG = 1
@@ -76,25 +79,31 @@ class _Service:
         self._workloads: dict[str, Workload] = {}
         self._cases: dict[str, dict[str, Case]] = {}
         self._said_s = time.perf_counter()
-        self._counters: health.Reader | None = None
+        self._counters: Reader | None = None
 
     def answer(self, request: Request) -> dict[str, Any]:
         """Do what is asked. Raises what the libraries raise."""
         match request:
             case Discover(backend=backend, gpus=gpus, host=host):
-                return backends.discover(backend, gpus=gpus, host=host)
+                answer = backends.discover(backend, gpus=gpus, host=host)
             case ListCases(test=test, workload=workload, inject=inject):
-                return self._list(test, workload, inject)
+                answer = self._list(test, workload, inject)
             case Vote():
-                return self._vote(request)
-            case Prove(workload=name, case=case, seed=seed, inject=inject):
-                ctx = self._context(inject)
-                proof = self._workload(name).prove(ctx, self._case(name, case, ctx), seed=seed)
-                return {"proof": asdict(proof)}
+                answer = self._vote(request)
+            case Prove():
+                answer = self._prove(request)
+            case Examine():
+                answer = self._examine(request)
             case Count():
-                return {"counters": asdict(self._reader().counters())}
+                answer = {"counters": asdict(self._reader().counters())}
             case CheckCores(seed=seed):
-                return {"cores": hostcpu.check(seed, alive=self._alive)}
+                answer = {"cores": hostcpu.check(seed, alive=self._alive)}
+        return answer
+
+    def _prove(self, request: Prove) -> dict[str, Any]:
+        ctx = self._context(request.inject)
+        case = self._case(request.workload, request.case, ctx)
+        return {"proof": asdict(self._workload(request.workload).prove(ctx, case, seed=request.seed))}
 
     def _vote(self, request: Vote) -> dict[str, Any]:
         ctx = self._context(request.inject)
@@ -106,6 +115,18 @@ class _Service:
             launches=request.launches,
         )
         return {"ballot": asdict(ballot), "sensors": asdict(self._reader().sensors())}
+
+    def _examine(self, request: Examine) -> dict[str, Any]:
+        ctx = self._context(request.inject)
+        elements = self._workload(request.workload).examine(
+            ctx,
+            self._case(request.workload, request.case, ctx),
+            seed=request.seed,
+            launches=request.launches,
+            right=request.right,
+            tiles=request.tiles,
+        )
+        return {"elements": asdict(elements) if elements is not None else None}
 
     def _list(self, test: str, workload: str, inject: Inject | None) -> dict[str, Any]:
         cases = self._workload(workload).cases(self._context(None))
@@ -135,9 +156,9 @@ class _Service:
         device = backends.torch_device(self._backend, self._ordinal)
         return Context(backend=self._backend, device=device, inject=inject, alive=self._alive)
 
-    def _reader(self) -> health.Reader:
+    def _reader(self) -> Reader:
         if self._counters is None:
-            self._counters = health.open_reader(self._backend, self._gpu)
+            self._counters = open_reader(self._backend, self._gpu)
         return self._counters
 
     def _alive(self) -> None:

@@ -7,11 +7,13 @@ a child: reads do not wait, and a child that cannot be ended (stuck in a driver)
 import contextlib
 import multiprocessing
 import selectors
+import signal
 import socket
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from importlib import import_module
+from multiprocessing import forkserver, resource_tracker
 from multiprocessing.context import ForkServerProcess
 from typing import Any, Self
 
@@ -25,8 +27,8 @@ ATTEMPTS = 2
 """Processes that one GPU gets in a run: the first, and one more to see whether what happened happens again."""
 END_S = 0.5
 """How long a killed child is waited for."""
-PRELOAD = ("torch", "burnin.child", "burnin.workloads.gemm", "burnin.workloads.step")
-"""Imported once in the fork server, so that eight children do not import torch side by side."""
+PRELOAD = ("burnin.preload",)
+"""Imported once in the fork server."""
 
 Answer = dict[str, Any]
 Heard = Callable[[str, Answer], None]
@@ -35,7 +37,23 @@ Heard = Callable[[str, Answer], None]
 
 def _child_main(line: socket.socket, setup: Mapping[str, Any]) -> None:
     """Begin in the child: what it runs imports torch, which the parent does not."""
-    import_module("burnin.child").main(line, setup)
+    try:
+        child = import_module("burnin.child")
+    except (ImportError, OSError) as error:  # a torch for another driver, a library that is missing
+        with contextlib.suppress(BrokenPipeError, ConnectionResetError):
+            line.sendall(encode({"failed": f"torch and numpy do not load here: {str(error).splitlines()[0]:.200}"}))
+        return
+    child.main(line, setup)
+
+
+def _start_fork_server() -> None:
+    """Start it, unless it runs, with SIGINT blocked: a Ctrl-C would break into its imports and print where."""
+    resource_tracker.ensure_running()  # first: starting it unblocks SIGINT
+    blocked = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        forkserver.ensure_running()
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, blocked)
 
 
 @dataclass(slots=True)
@@ -82,9 +100,12 @@ class Children:
         return tuple(child.gpu for child in self._children.values() if child.line is not None)
 
     def start(self, gpu: str, setup: Mapping[str, Any]) -> None:
-        """Start the process of one GPU; `setup` is what `burnin.child` needs to know (JSON). Raises StoppedError."""
+        """Start the process of one GPU; `setup` is what `burnin.child` needs to know (JSON). Raises StoppedError.
+
+        One that cannot be started is not among the `living`, and `deaths` says why.
+        """
         child = self._children[gpu] = _Child(gpu=gpu, setup=setup)
-        self._spawn(child)
+        self._spawn(child, "start")
 
     def end(self, gpu: str) -> None:
         """End the process of one GPU."""
@@ -125,21 +146,29 @@ class Children:
                     silence = f"not done after {limit_s:.0f} s" if late else f"silent for {quiet_s:.0f} s"
                     self._died(child, DeathKind.HANG, silence, test)
 
-    def _spawn(self, child: _Child) -> None:
-        ours, theirs = socket.socketpair()
-        with theirs:
-            process = self._context.Process(
-                target=_child_main, args=(theirs, dict(child.setup)), name=f"burnin {child.gpu}", daemon=True
-            )
-            try:
-                with self._stop.breaking():  # starting waits for the fork server's imports, seconds for the first child
-                    process.start()
-            except StoppedError:
-                ours.close()  # if the child came to be, this ends it
-                raise
+    def _spawn(self, child: _Child, test: str) -> None:
+        child.attempts += 1
+        try:
+            ours, theirs = socket.socketpair()
+        except OSError as error:
+            self._died(child, DeathKind.CRASH, f"it could not be started: {error.strerror}", test)
+            return
+        process = self._context.Process(
+            target=_child_main, args=(theirs, dict(child.setup)), name=f"burnin {child.gpu}", daemon=True
+        )
+        try:
+            with theirs, self._stop.breaking():  # waits for the fork server's imports, seconds for the first child
+                _start_fork_server()
+                process.start()
+        except StoppedError:
+            ours.close()  # if the child came to be, this ends it
+            raise
+        except (OSError, EOFError) as error:  # no memory, no descriptors, or somebody ended the fork server
+            ours.close()
+            self._died(child, DeathKind.CRASH, f"it could not be started: {str(error) or 'no fork server'}", test)
+            return
         ours.settimeout(0)
         child.process, child.line, child.buffer = process, ours, bytearray()
-        child.attempts += 1
         child.heard_s = self._monotonic()
         self._selector.register(ours, selectors.EVENT_READ, child)
 
@@ -194,7 +223,7 @@ class Children:
         self.deaths.append(Death(gpu=child.gpu, test=test, kind=kind, why=why))
         self._end(child)
         if child.attempts < ATTEMPTS:
-            self._spawn(child)
+            self._spawn(child, test)
             self._send(child)
         else:
             child.owed.clear()

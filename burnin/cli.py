@@ -20,6 +20,7 @@ from burnin.report import build, check_writable, summary, to_json, to_junit, wri
 from burnin.run import CannotJudgeError, run
 from burnin.spec import ExitCode, SpecError
 from burnin.stop import Stop
+from burnin.streams import divert, forgiving, mend
 from burnin.tests import BACKENDS, LEVELS, TESTS, chosen
 
 NO_TORCH = "torch is not installed: install it with the burnin extra (pip install 'fleetd[burnin]')"
@@ -53,7 +54,7 @@ def run_command(**given: Any) -> int:
         raise CannotJudgeError(NO_TORCH)
     stop = Stop()
     stop.install()
-    progress = open_progress(sys.stderr, monotonic=time.monotonic)  # noqa: TID251 - burn-in's composition root
+    progress = open_progress(forgiving(sys.stderr), monotonic=time.monotonic)  # noqa: TID251 - burn-in's composition root
     try:
         result = run(
             options,
@@ -69,10 +70,7 @@ def run_command(**given: Any) -> int:
     texts = {"json": to_json, "html": to_html, "junit": to_junit}
     code = _write(outputs, {name: texts[name](report) for name, path in outputs.items() if path is not None}, report)
     people = sys.stderr if STDOUT in outputs.values() else sys.stdout
-    try:
-        print("\n".join(summary(report)), file=people, flush=True)
-    except BrokenPipeError:  # nobody reads any more; the exit code still says it
-        os.dup2(os.open(os.devnull, os.O_WRONLY), people.fileno())
+    print("\n".join(summary(report)), file=forgiving(people))
     if multiprocessing.active_children():  # stuck in a driver: it cannot be ended and must not be waited for
         sys.stderr.flush()
         os._exit(code)
@@ -105,13 +103,13 @@ def _announce(options: Options) -> None:
     """Say what makes this run repeatable, and loudly what makes it no real one."""
     for one in options.inject:
         planted = f"fault {one.fault} on GPU {one.gpu} at rate {one.rate:g}"
-        click.echo(f"burnin: INJECTING {planted}: what follows is a demonstration, not a verdict", err=True)
-    click.echo(f"burnin: level {options.level}, seed {options.seed}", err=True)
+        _say(f"burnin: INJECTING {planted}: what follows is a demonstration, not a verdict")
+    _say(f"burnin: level {options.level}, seed {options.seed}")
 
 
 def _check_outputs(outputs: dict[str, Path | None]) -> None:
     """Find out now, not after the run, what cannot be written. Raises SpecError."""
-    asked = [path for path in outputs.values() if path is not None]
+    asked = [path if path == STDOUT else os.path.realpath(path) for path in outputs.values() if path is not None]
     if len(set(asked)) < len(asked):
         raise SpecError("two of --json, --html and --junit name the same file")
     for name, path in outputs.items():
@@ -137,8 +135,10 @@ def _write(outputs: dict[str, Path | None], texts: dict[str, str], report: dict[
             elif path is not None:
                 write(path, text)
         except OSError as error:
-            click.echo(to_json(report), err=True)
-            click.echo(f"burnin: --{name} {path}: {error.strerror}; the report is above", err=True)
+            _say(to_json(report))
+            _say(f"burnin: --{name} {path}: {error.strerror}; the report is above")
+            if path == STDOUT:
+                divert(sys.stdout)
             code = int(ExitCode.NOT_JUDGED)
     return code
 
@@ -153,8 +153,12 @@ def list_command() -> None:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run a command; a mistake ends in one line on standard error. Returns the exit code."""
+    mend()
     try:
         code = command.main(args=arguments, prog_name="burnin", standalone_mode=False)
+    except click.exceptions.NoArgsIsHelpError as error:
+        _say(error.format_message())
+        return int(ExitCode.USAGE)
     except click.ClickException as error:
         return _fail(error.format_message(), ExitCode.USAGE)
     except SpecError as error:
@@ -167,5 +171,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _fail(why: str, code: ExitCode) -> int:
-    click.echo(f"burnin: {' '.join(why.split())}", err=True)
+    _say(f"burnin: {' '.join(why.split())}")
     return int(code)
+
+
+def _say(text: str) -> None:
+    print(text, file=forgiving(sys.stderr))

@@ -4,8 +4,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from enum import StrEnum
 
-from burnin.spec import Ballot, Case, Device, Inject, Proof
-from burnin.workloads.health import Sensors
+from burnin.health import Sensors
+from burnin.spec import Ballot, Case, Device, Elements, Inject, Proof
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -29,6 +29,17 @@ class Shown:
     test: str
     proof: Proof
     retest: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Examined:
+    """A wrong result that was computed again, and which of its elements are wrong."""
+
+    gpu: str
+    test: str
+    case: str
+    seed: int
+    elements: Elements
 
 
 class DeathKind(StrEnum):
@@ -75,6 +86,8 @@ class Evidence:
     """Test that had to run → how much work it takes to judge by it."""
     casts: tuple[Cast, ...] = ()
     proofs: tuple[Shown, ...] = ()
+    examined: tuple[Examined, ...] = ()
+    """For the signatures; no verdict rests on it."""
     deaths: tuple[Death, ...] = ()
     injuries: tuple[Injury, ...] = ()
     injected: tuple[Inject, ...] = ()
@@ -84,6 +97,12 @@ class Evidence:
     gaps: tuple[str, ...] = ()
     """Why the run as a whole cannot be judged: a missed self-test, an interruption, a required test not run."""
 
-    def plus(self, *, casts: tuple[Cast, ...] = (), proofs: tuple[Shown, ...] = ()) -> "Evidence":
+    def plus(
+        self,
+        *,
+        casts: tuple[Cast, ...] = (),
+        proofs: tuple[Shown, ...] = (),
+        examined: tuple[Examined, ...] = (),
+    ) -> "Evidence":
         """The evidence with more of it."""
-        return replace(self, casts=self.casts + casts, proofs=self.proofs + proofs)
+        return replace(self, casts=self.casts + casts, proofs=self.proofs + proofs, examined=self.examined + examined)

@@ -4,15 +4,18 @@ Inputs are integers in [-a, a] whose partial sums stay inside the accumulator's 
 summation, split and device gives the same bits. Freivalds' check then needs three matrix-vector products instead of one
 matrix product: for a random vector x, C·x = A·(B·x) holds if C = A·B, and for a wrong C fails for all but one x in p.
 
-Why it is a proof (all claims are checked at run time, none is assumed):
+Why it is a proof (what is required is checked at run time, not assumed):
 
-1. Every element of C must be a finite integer of magnitude at most K·a², which bounds every true element.
+1. Every element of C must be a finite integer of magnitude at most K·a², which bounds every true element, and no
+   negative zero: sums that begin at +0 and are rounded to nearest never are, and -0 = +0 would let a flipped sign pass.
+   So the values fix the bits.
 2. Work modulo the prime p = 2**31 - 1. A wrong element differs from the true one by D with 0 < |D| <= 2·K·a² < p
-   (required), hence D is not 0 modulo p. For a row of C with a wrong element and x uniform modulo p, P(row·x = 0 mod p)
-   = 1/p: a wrong matrix passes one vector with probability at most 1/p, and two independent ones with at most p**-2 <
-2.2e-19. 3. The products run in float64, exactly: x is cut into limbs of w bits so that columns·bound·2**w <= 2**53,
-   where `bound` is the largest magnitude in the matrix. Then every partial sum in every order is an integer of at most
-   2**53 (fused multiply-add included), and the limbs are put together in int64: (2**31)·(2**31) + 2**31 < 2**63.
+   (required), hence D is not 0 modulo p. For a row of C with a wrong element and x uniform modulo p, the wrong row
+   times x equals the true one with probability 1/p: a wrong matrix passes one vector with probability at most 1/p, and
+   two independent ones with at most p**-2 < 2.2e-19.
+3. The products run in float64, exactly: x is cut into limbs of w bits so that columns·bound·2**w <= 2**53, where
+   `bound` is the largest magnitude in the matrix. Then every partial sum in every order is an integer of at most 2**53
+   (fused multiply-add included), and the limbs are put together in int64: (2**31)·(2**31) + 2**31 < 2**63.
 """
 
 import math
@@ -83,7 +86,15 @@ class Product:
     """Largest magnitude of an element of A and of B."""
 
 
-def refute(output: torch.Tensor, product: Product, *, seed: int, alive: Callable[[], None]) -> str | None:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Refutation:
+    """Why a result is wrong, and where the first wrong element is."""
+
+    row: int
+    why: str
+
+
+def refute(output: torch.Tensor, product: Product, *, seed: int, alive: Callable[[], None]) -> Refutation | None:
     """Prove or refute that `output` is the product.
 
     Args:
@@ -93,7 +104,8 @@ def refute(output: torch.Tensor, product: Product, *, seed: int, alive: Callable
         alive: called after each block of rows (about 32 MiB of work).
 
     Returns:
-        None when the output is right (a wrong one gets here with probability below 2.2e-19), else what is wrong.
+        None when the output is right, bit by bit (a wrong one gets here with probability below 2.2e-19), else what is
+        wrong.
 
     Raises:
         ValueError: shape or sizes outside the range in which the check is a proof.
@@ -108,13 +120,15 @@ def refute(output: torch.Tensor, product: Product, *, seed: int, alive: Callable
     for first, after in _blocks(product.m, product.n):
         block = output[first:after].cpu().to(torch.float64)
         wrong = ~(torch.isfinite(block) & (block == block.round()) & (block.abs() <= bound))
+        wrong |= (block == 0) & block.signbit()
         if bool(wrong.any()):
             row, column = (int(i) for i in wrong.nonzero()[0])
             value = float(block[row, column])
-            return (
+            why = (
                 f"{int(wrong.sum())} elements of rows {first}..{after - 1} cannot be sums of these integers, "
                 f"first [{first + row}, {column}] = {value:g} (bound {bound})"
             )
+            return Refutation(row=first + row, why=why)
         left[first:after] = times_mod(block, x, bound)
         alive()
     y = torch.zeros(product.k, VECTORS, dtype=torch.int64)
@@ -127,7 +141,8 @@ def refute(output: torch.Tensor, product: Product, *, seed: int, alive: Callable
         rows = (right != left[first:after]).any(dim=1).nonzero().flatten()
         if len(rows):
             row = first + int(rows[0])
-            return f"row {row} is not the product of the inputs ({len(rows)} rows of {first}..{after - 1})"
+            why = f"row {row} is not the product of the inputs ({len(rows)} rows of {first}..{after - 1})"
+            return Refutation(row=row, why=why)
         alive()
     return None
 

@@ -21,7 +21,8 @@ TILE = 128
 HOLE_PERIOD = 131_101
 """Period of a firmware bug seen in the field: one element in this many was zero."""
 
-_WORD = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
+WORD = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
+"""Bytes of an element → the integers through which its bits are seen."""
 _MANTISSA = {torch.float64: 52, torch.float32: 23, torch.float16: 10, torch.bfloat16: 7}
 
 
@@ -163,9 +164,9 @@ def _arithmetic(
     piece = matrix[where]
     exact = (piece if accumulator is None else accumulator(*where)).contiguous()
     struck = exact.clone(memory_format=torch.contiguous_format)
-    change(struck.view(_WORD[struck.element_size()]))
+    change(struck.view(WORD[struck.element_size()]))
     same = exact.to(piece.dtype) == piece
-    bits = _WORD[piece.element_size()]
+    bits = WORD[piece.element_size()]
     if accumulator is None:
         piece.copy_(struck)
     else:
@@ -278,7 +279,7 @@ def _not_finite(matrix: torch.Tensor, accumulator: Accumulator | None, draw: Dra
 def _even_flips(matrix: torch.Tensor, accumulator: Accumulator | None, draw: Draw) -> None:
     """F13: the same bit flips in 2, 4, 6 or 8 elements at equal distances, which an XOR hash cannot see."""
     del accumulator
-    flat = matrix.view(-1).view(_WORD[matrix.element_size()])
+    flat = matrix.view(-1).view(WORD[matrix.element_size()])
     count = min(2 + 2 * draw.below(4, "count"), len(flat) // 2 * 2)
     step = 1 + draw.below(max(1, len(flat) // max(1, count) - 1), "step")
     first = draw.below(max(1, len(flat) - step * (count - 1)), "first") if count else 0

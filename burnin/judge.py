@@ -144,7 +144,7 @@ def _by_results(gpu: str, weighed: Weighed, wrongs: tuple[Wrong, ...]) -> GpuVer
     again = [wrong for wrong in hard if wrong.retest]
     before = [wrong for wrong in hard if not wrong.retest]
     retests = sum(one.retest and gpu in one.ballots for one in weighed.rounds)
-    if hard and (again and (before or len(again) > 1)):
+    if again and (before or len(again) > 1):
         why = f"{hard[0].test} {hard[0].why}; wrong again {len(again)} times when retested"
         return _fail(gpu, FaultClass.CHIP_PERSISTENT, why)
     if hard:
@@ -260,6 +260,8 @@ def _tests(
     for test in names:
         against = [wrong for wrong in weighed.wrongs if wrong.test == test and wrong.gpu in blamed]
         open_points = [why for gpu in doubts for at, why in doubts[gpu] if at == test and gpu not in blamed]
+        split = [one for one in weighed.rounds if one.test == test and one.tally.outcome is Outcome.UNDECIDED]
+        split = [one for one in split if len({vote_of(*ballot) for ballot in one.ballots.items()}) > 1]
         verdict, fault, why = Verdict.PASS, FaultClass.NONE, ""
         if test in weighed.configuration:
             verdict, fault, why = Verdict.FAIL, FaultClass.CONFIGURATION, weighed.configuration[test]
@@ -270,6 +272,9 @@ def _tests(
             verdict, why = Verdict.FAIL, against[0].why
         elif open_points:
             verdict, why = Verdict.NOT_JUDGED, open_points[0]
+        elif split:
+            verdict = Verdict.FAIL
+            why = f"{split[0].case}: {split[0].tally.why}; those whom nothing else blames agree"
         made.append(TestVerdict(test=test, verdict=verdict, fault=fault, why=why))
     return tuple(made)
 
@@ -307,7 +312,11 @@ def _run(
     bad = [f"GPU {index[gpu.gpu]} ({gpu.gpu}): {gpu.fault}: {gpu.why}" for gpu in gpus if gpu.verdict is Verdict.FAIL]
     bad += [f"{test.test}: {test.fault}: {test.why}" for test in tests if test.fault is FaultClass.CONFIGURATION]
     bad += [f"host CPU: {evidence.host_cpu}"] if evidence.host_cpu else []
-    open_points += [f"{test.test}: {test.fault}: {test.why}" for test in tests if test.verdict is Verdict.NOT_JUDGED]
+    open_points += [
+        f"{test.test}: {'' if test.fault is FaultClass.NONE else f'{test.fault}: '}{test.why}"
+        for test in tests
+        if test.verdict is Verdict.NOT_JUDGED
+    ]
     open_points += [f"GPU {index[gpu.gpu]}: {gpu.why}" for gpu in gpus if gpu.verdict is Verdict.NOT_JUDGED]
     if evidence.gaps:
         return Verdict.NOT_JUDGED, "; ".join(evidence.gaps)

@@ -52,7 +52,7 @@ def check(options: Options) -> None:
     if not 0 <= options.seed < SEED_LIMIT:
         raise SpecError(f"--seed {options.seed}: give a number from 0 to {SEED_LIMIT - 1}")
     if not options.host or not options.host.isprintable() or set(options.host) & set(" /,\t"):
-        raise SpecError(f"--host {options.host!r}: give a name without spaces, commas and slashes")
+        raise SpecError(f"--host {options.host!r}: give a printable name without spaces, commas and slashes")
     for repeated in _repeated(options.devices):
         raise SpecError(f"--devices: {repeated!r} is named twice")
     for repeated in _repeated([str(one.gpu) for one in options.inject]):
@@ -111,8 +111,10 @@ def _number(text: str, key: str, value: str) -> float:
 
 
 def _whole(text: str, key: str, value: str) -> int:
-    if not value.isascii() or not value.isdigit() or int(value) >= SEED_LIMIT:
-        raise SpecError(f"--inject {text!r}: {key}={value} is not a whole number from 0")
+    # The length first: Python refuses to convert thousands of digits.
+    whole = value.isascii() and value.isdigit() and len(value) <= len(str(SEED_LIMIT))
+    if not whole or int(value) >= SEED_LIMIT:
+        raise SpecError(f"--inject {text!r:.80}: {key}={value:.40} is not a whole number from 0 to {SEED_LIMIT - 1}")
     return int(value)
 
 

@@ -98,6 +98,7 @@ def _signatures(report: dict[str, Any]) -> str:
     for one in report["signatures"]:
         where = f"{one['tiles_total']} tiles: {', '.join(map(str, one['tiles']))}" if one["tiles"] else ""
         where += f" first in {one['op']}" if one["op"] else ""
+        where += _elements(one["elements"])
         felt = [f"{one['watts']:.0f} W"] if one["watts"] is not None else []
         felt += [f"{one['celsius']:.0f} °C"] if one["celsius"] is not None else []
         felt += [f"{one['hertz'] / 1e6:.0f} MHz"] if one["hertz"] is not None else []
@@ -108,6 +109,16 @@ def _signatures(report: dict[str, Any]) -> str:
     shown = f"{len(rows)} of {report['signatures_total']}"
     again = f"<p>See it again: <code>{escape(report['signatures'][0]['reproduce'])}</code></p>"
     return f"<h2>Signatures ({shown})</h2>{_table(header, rows)}{again}"
+
+
+def _elements(found: dict[str, Any] | None) -> str:
+    """The wrong elements of a signature in words."""
+    if found is None:
+        return ""
+    bits = ", ".join(f"bit {bit} in {times:,}" for bit, times in found["bits"].items())
+    period = f", every {found['period']:,}th at most" if (found["period"] or 1) > 1 else ""
+    row, column = found["first"]
+    return f"; {found['count']:,} of {found['compared']:,} elements, first [{row}, {column}]{period}: {bits}"
 
 
 def _injected(one: dict[str, Any]) -> str:

@@ -7,6 +7,7 @@ import json
 import os
 import tempfile
 from collections import Counter, defaultdict
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree as ET
@@ -14,6 +15,7 @@ from xml.etree import ElementTree as ET
 from burnin.judge import GpuVerdict, TestVerdict
 from burnin.result import Result
 from burnin.spec import SCHEMA, ExitCode, FaultClass, Verdict
+from burnin.tests import SELFTEST_WORKLOAD
 from burnin.weigh import Wrong
 
 MAX_SIGNATURES = 64
@@ -97,15 +99,13 @@ def _telling(wrongs: tuple[Wrong, ...]) -> list[Wrong]:
 def _signature(result: Result, wrong: Wrong, index: dict[str, int]) -> dict[str, Any]:
     """What one wrong looked like, and the command that computes it again."""
     ballot, right = wrong.ballot, wrong.right
-    tiles: list[int] = []
+    tiles = wrong.tiles
     operation = None
     if ballot is not None and right is not None:
-        if len(ballot.tiles) == len(right.tiles):
-            tiles = [at for at, pair in enumerate(zip(ballot.tiles, right.tiles, strict=True)) if pair[0] != pair[1]]
         pairs = zip(ballot.trace, right.trace, strict=False)
         operation = next((mine[0] for mine, theirs in pairs if mine != theirs), None)
     sensors = next((cast.sensors for cast in result.evidence.casts if cast.ballot is ballot), None)
-    test = "gemm.exact" if wrong.test == "selftest" else wrong.test
+    test = SELFTEST_WORKLOAD if wrong.test == "selftest" else wrong.test
     return {
         "gpu": wrong.gpu,
         "index": index[wrong.gpu],
@@ -119,8 +119,9 @@ def _signature(result: Result, wrong: Wrong, index: dict[str, int]) -> dict[str,
         "launches": ballot.launches if ballot is not None else 1,
         "expected": wrong.reference,
         "got": [fingerprint for fingerprint, _ in ballot.fingerprints] if ballot is not None else [],
-        "tiles": tiles[:MAX_TILES],
+        "tiles": list(tiles[:MAX_TILES]),
         "tiles_total": len(tiles),
+        "elements": _elements(result, wrong),
         "op": operation,
         "watts": sensors.watts if sensors is not None else None,
         "celsius": sensors.celsius if sensors is not None else None,
@@ -128,6 +129,17 @@ def _signature(result: Result, wrong: Wrong, index: dict[str, int]) -> dict[str,
         "why": wrong.why,
         "reproduce": result.options.command(test, backend=result.backend),
     }
+
+
+def _elements(result: Result, wrong: Wrong) -> dict[str, Any] | None:
+    """Which elements were wrong when this input was computed again; None: not examined, or not wrong again."""
+    for one in result.evidence.examined:
+        if (one.gpu, one.test, one.case, one.seed) == (wrong.gpu, wrong.test, wrong.case, wrong.seed):
+            return asdict(one.elements) | {
+                "bits": {str(bit): times for bit, times in one.elements.bits},
+                "first": list(one.elements.first),
+            }
+    return None
 
 
 def _bad(wrong: Wrong) -> int:
@@ -259,7 +271,7 @@ def check_writable(path: Path) -> None:
         raise IsADirectoryError(f"{path} is a directory")
     if path.exists() and not path.is_file():  # renaming over a device would replace it
         raise FileExistsError(f"{path} is no regular file")
-    path = path.resolve()
+    path = Path(os.path.realpath(path))  # `resolve` raises RuntimeError for a link to itself
     descriptor, name = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
     os.close(descriptor)
     Path(name).unlink()
@@ -267,7 +279,7 @@ def check_writable(path: Path) -> None:
 
 def write(path: Path, text: str) -> None:
     """Write a file whole or not at all: beside its target (a link's target), to the disk, renamed. Raises OSError."""
-    path = path.resolve()
+    path = Path(os.path.realpath(path))
     descriptor, name = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
     temporary = Path(name)
     try:

@@ -11,21 +11,19 @@ from typing import Any
 from burnin import selftest
 from burnin.children import Answer, Children
 from burnin.evidence import Injury, Quota
+from burnin.health import Counters, compare
 from burnin.options import Options, check, check_inject, select
 from burnin.progress import Progress
 from burnin.result import NotRun, Result, State, conclude
 from burnin.session import Session, Task, merge, round_seed
 from burnin.spec import Case, Device, Inject, SpecError, Verdict
 from burnin.stop import Stop, StoppedError
-from burnin.tests import TESTS, Declaration, Effort, chosen
+from burnin.tests import SELFTEST_WORKLOAD, TESTS, Declaration, Effort, chosen
 from burnin.wire import CheckCores, Count, Discover, Request, made, part
-from burnin.workloads.health import Counters, compare
 
 HOST = "host"
 """The child that belongs to no GPU: it lists the devices and checks the host's CPU."""
 HOST_LIMIT_S = 120.0
-SELFTEST_WORKLOAD = "gemm.exact"
-"""The test whose workload the self-test plants its faults in."""
 
 
 class CannotJudgeError(Exception):
@@ -155,7 +153,7 @@ class _Runner:
         return heard[0] if heard else None
 
     def _why_host_died(self) -> str:
-        return "; ".join(death.why for death in self._children.deaths if death.gpu == HOST)
+        return "; ".join(dict.fromkeys(death.why for death in self._children.deaths if death.gpu == HOST))
 
     def _discover(self) -> Mapping[str, int]:
         """Fill in the devices; returns gpu → torch's ordinal."""
@@ -224,7 +222,7 @@ class _Runner:
         self._state.test_elapsed_s[selftest.TEST] = self._monotonic() - begun_s
         self._state.evidence = merge(self._state.evidence, done.evidence)
         self._state.gaps.extend(done.missed)
-        planted = ", ".join(f"{plant.fault} on GPU {plant.gpu}" for plant in done.plants)
+        planted = ", ".join(f"{plant.fault} on GPU {plant.gpu}" for plant in done.plants) or "nothing: no GPU was left"
         self._state.notes.append(f"self-test planted {planted}")
         if done.missed:
             self._state.own[selftest.TEST] = (Verdict.NOT_JUDGED, done.missed[0])
@@ -260,9 +258,7 @@ class _Runner:
 
     def _judge_health(self, after: Mapping[str, Counters]) -> None:
         state = self._state
-        unread = [
-            d for d in state.devices if d.gpu in after and not after[d.gpu].source
-        ]  # the dead are in doubt anyway
+        unread = [d for d in state.devices if d.gpu in after and not after[d.gpu].source]
         sources = sorted({counters.source for counters in after.values()})
         injuries: list[Injury] = []
         for device in state.devices:
@@ -272,9 +268,10 @@ class _Runner:
         state.evidence = replace(state.evidence, injuries=tuple(injuries))
         if injuries:
             state.own["health"] = (Verdict.FAIL, injuries[0].why)
-        elif unread or not sources:
-            index = unread[0].index if unread else state.devices[0].index
-            why = f"nothing to read the counters of GPU {index} with: install nvidia-ml-py or nvidia-smi"
+        elif not after:  # the deaths are the verdict
+            state.own["health"] = (Verdict.NOT_JUDGED, "no process was left to read counters with")
+        elif unread:
+            why = f"nothing to read the counters of GPU {unread[0].index} with: install nvidia-ml-py or nvidia-smi"
             why = "this kernel has no EDAC counters" if state.backend == "cpu" else why
             required = any(d.id == "health" and state.backend in d.required for d in self._declarations)
             state.not_run.append(NotRun(test="health", why=why, required=required))

@@ -8,17 +8,22 @@ from dataclasses import dataclass, replace
 from hashlib import blake2b
 
 from burnin.children import Answer, Children
-from burnin.evidence import Cast, Evidence, Shown
+from burnin.evidence import Cast, Evidence, Examined, Shown
+from burnin.health import Sensors
 from burnin.options import SEED_LIMIT
 from burnin.progress import Progress
-from burnin.spec import Case, Device, Inject, Proof, SpecError
+from burnin.spec import Case, Device, Inject, Proof
 from burnin.tests import Declaration, Effort
-from burnin.weigh import Input, proofs_needed, retests_needed
-from burnin.wire import ListCases, Prove, Request, Vote, WireError, ballot, made, part
-from burnin.workloads.health import Sensors
+from burnin.weigh import Input, proofs_needed, retests_needed, worth_examining
+from burnin.wire import Examine, ListCases, Prove, Request, Vote, WireError, ballot, elements, made, part
 
 RETESTS = 10
 """Ballots of a retest: the first half with the same seed, the others with new ones."""
+EXAMINED_LAUNCHES = 100
+"""Launches in which a GPU that was wrong may show it again: a fault of one launch in twenty is missed in 1 case of 170.
+"""
+EXAMINED_TILES = 64
+"""Tiles that are named to it."""
 
 
 def round_seed(seed: int, *names: str | int) -> int:
@@ -41,6 +46,8 @@ class Task:
     seed: int
     """What the seeds of its rounds are derived from."""
     retests: int = RETESTS
+    examine: bool = True
+    """Whether to find the wrong elements of wrong results, for their signatures."""
 
 
 class Session:
@@ -61,23 +68,27 @@ class Session:
         self.partial: Evidence | None = None
         """What the task in progress has found so far; a run that is stopped reports it."""
 
+    @property
+    def living(self) -> tuple[str, ...]:
+        """The GPUs whose process can still be asked."""
+        return self._children.living
+
     def list_cases(self, declaration: Declaration, inject: Mapping[str, Inject]) -> tuple[tuple[Case, ...], list[str]]:
         """The cases of a workload, and why the faults to plant cannot change any of them (one line a fault).
 
-        Raises:
-            SpecError: No child is left to be asked.
+        One child is asked, and the next one if it dies of it. No cases when nobody is left: then the deaths decide.
         """
         assert declaration.workload is not None  # noqa: S101 - only tests with a workload have cases
         asked: list[Inject | None] = [*inject.values()] or [None]
+        requests: list[Request] = [
+            ListCases(test=declaration.id, workload=declaration.workload, inject=one) for one in asked
+        ]
         heard: list[Answer] = []
-        living = self._children.living
-        if living:
-            requests: list[Request] = [
-                ListCases(test=declaration.id, workload=declaration.workload, inject=one) for one in asked
-            ]
-            self._ask({living[0]: requests}, declaration, lambda _, answer: heard.append(answer))
-        if not heard:
-            raise SpecError(f"{declaration.id}: no process is left that could list its cases")
+        while len(heard) < len(requests) and self.living:  # ends: whoever does not answer is not living any more
+            heard.clear()
+            self._ask({self.living[0]: requests}, declaration, lambda _, answer: heard.append(answer))
+        if len(heard) < len(requests):
+            return (), []
         cases = tuple(made(Case, fields) for fields in heard[0]["cases"])
         return cases, [str(answer["refused"]) for answer in heard if answer["refused"]]
 
@@ -88,7 +99,7 @@ class Session:
         begun_s = self._monotonic()
         iteration = 0
         self._progress.test(task.test, task.effort)
-        while self._children.living:
+        while self.living:
             seed = round_seed(task.seed, task.test, iteration)
             inputs = [((task.test, one.name, seed), iteration) for one in task.cases]
             evidence = self._vote(task, evidence, inputs, retest=False)
@@ -100,9 +111,11 @@ class Session:
                 break
         for _ in range(len(self.devices)):  # each retest covers at least one GPU more
             wanted = retests_needed(evidence)
-            if not wanted or not self._children.living:
+            if not wanted or not self.living:
                 break
             evidence = self._retest(task, evidence, wanted)
+        if task.examine:
+            evidence = self._examine(task, evidence)
         self.partial = None
         return evidence
 
@@ -141,7 +154,7 @@ class Session:
                 )
                 for (_, name, seed), iteration in inputs
             ]
-            for gpu in self._children.living
+            for gpu in self.living
         }
         self._ask(asks, task.declaration, heard)
         order = {(name, seed, iteration): at for at, ((_, name, seed), iteration) in enumerate(inputs)}
@@ -159,7 +172,7 @@ class Session:
                 shown.append(Shown(gpu=gpu, test=task.test, proof=proof, retest=retest))
 
             asks: dict[str, list[Request]] = {}
-            for (_, name, seed), gpu in proofs_needed(evidence, self._children.living, retest=retest):
+            for (_, name, seed), gpu in proofs_needed(evidence, self.living, retest=retest):
                 request = Prove(
                     test=task.declaration.id,
                     workload=task.declaration.workload or "",
@@ -178,6 +191,35 @@ class Session:
         self.partial = evidence
         return evidence
 
+    def _examine(self, task: Task, evidence: Evidence) -> Evidence:
+        """Let every GPU that was wrong find the wrong elements of one of its results."""
+        found: dict[str, Examined] = {}
+        wrongs = {wrong.gpu: wrong for wrong in worth_examining(evidence) if wrong.gpu in self.living}
+
+        def heard(gpu: str, answer: Answer) -> None:
+            if answer.get("elements") is not None:
+                wrong, what = wrongs[gpu], elements(part(answer, "elements"))
+                found[gpu] = Examined(gpu=gpu, test=wrong.test, case=wrong.case, seed=wrong.seed, elements=what)
+
+        asks: dict[str, list[Request]] = {
+            gpu: [
+                Examine(
+                    test=task.declaration.id,
+                    workload=task.declaration.workload or "",
+                    case=wrong.case,
+                    seed=wrong.seed,
+                    launches=EXAMINED_LAUNCHES,
+                    right=wrong.reference,
+                    tiles=wrong.tiles[:EXAMINED_TILES] if wrong.reference is not None else (),
+                    inject=task.inject.get(gpu),
+                )
+            ]
+            for gpu, wrong in wrongs.items()
+        }
+        if asks:
+            self._ask(asks, task.declaration, heard)
+        return evidence.plus(examined=tuple(found[gpu] for gpu in wrongs if gpu in found))
+
     def _ask(
         self, asks: Mapping[str, list[Request]], declaration: Declaration, heard: Callable[[str, Answer], None]
     ) -> None:
@@ -192,5 +234,5 @@ class Session:
 
 def merge(first: Evidence, second: Evidence) -> Evidence:
     """The evidence of two tasks on the same devices."""
-    both = first.plus(casts=second.casts, proofs=second.proofs)
+    both = first.plus(casts=second.casts, proofs=second.proofs, examined=second.examined)
     return replace(both, cases={**first.cases, **second.cases})

@@ -114,6 +114,24 @@ class Ballot:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Elements:
+    """Which elements of one wrong result are wrong, and in which bits: what tells one kind of fault from another."""
+
+    count: int
+    """Elements that differ from the right result, at least 1."""
+    compared: int
+    """Elements that were compared: all, or those of the tiles in question."""
+    bits: tuple[tuple[int, int], ...]
+    """(bit of an element, elements in which it is flipped), from the lowest bit; bits that are never flipped are left
+    out."""
+    period: int | None
+    """Greatest common divisor of the distances between wrong elements, in elements of the row-major result; 1 means no
+    period, None that a single element is wrong."""
+    first: tuple[int, int]
+    """(row, column) of the first wrong element that was found."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Proof:
     """The golden of one (case, seed): this GPU's result, proved or refuted on the CPU."""
 

@@ -14,6 +14,9 @@ LEVELS = ("self", "smoke")
 BACKENDS = ("cuda", "cpu", "sim")
 """Where tests run: real GPUs (NVIDIA, ROCm builds of torch), this host's CPU, GPUs simulated on the CPU."""
 
+SELFTEST_WORKLOAD = "gemm.exact"
+"""The test whose workload the self-test plants its faults in."""
+
 ALWAYS = ("selftest", "health")
 """These run whatever was chosen: no verdict is worth anything without them."""
 
@@ -48,7 +51,8 @@ class Declaration:
     min_bytes: int
     """Checksummed bytes on each GPU below which there is no verdict."""
     max_seconds: float
-    """The whole test ends after this, judged or not."""
+    """No further iteration begins after this, and a single request that takes as long is a hang. Retests, whose number
+    is fixed, come on top."""
     quiet_seconds: float
     """A child that says nothing for this long hangs (a first launch may compile and load libraries meanwhile)."""
     levels: frozenset[str]

@@ -7,12 +7,12 @@ launches are wrong.
 
 from collections import Counter, defaultdict
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 
 from burnin.evidence import Cast, Evidence
 from burnin.spec import Ballot
-from burnin.vote import Outcome, Tally, tally
+from burnin.vote import MIN_MAJORITY, Outcome, Tally, tally
 
 
 class Basis(StrEnum):
@@ -64,6 +64,14 @@ class Wrong:
     """A ballot to compare with, for localisation: one that is the reference, or without one a steady one."""
     why: str
 
+    @property
+    def tiles(self) -> tuple[int, ...]:
+        """Numbers of the tiles that differ from those of `right`; empty when that cannot be told."""
+        if self.ballot is None or self.right is None or len(self.ballot.tiles) != len(self.right.tiles):
+            return ()
+        pairs = zip(self.ballot.tiles, self.right.tiles, strict=True)
+        return tuple(number for number, (mine, other) in enumerate(pairs) if mine != other)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Weighed:
@@ -92,7 +100,26 @@ def goldens(evidence: Evidence) -> dict[Input, set[str]]:
 
 
 def rounds(evidence: Evidence) -> tuple[Round, ...]:
-    """Group the ballots and count each vote."""
+    """Group the ballots and count each vote.
+
+    A majority that GPUs with an error in common have made decides nothing: chips do not fail alike, but software does,
+    and its majority would blame the GPUs that are right.
+    """
+    counted = _counted(evidence)
+    keys = {device.gpu: device.vote_key for device in evidence.devices}
+    common = {gpu for one in counted if one.tally.outcome is Outcome.GOLDEN for gpu in _alike(one, keys)}
+    return tuple(_without_majority(one, common) if common else one for one in counted)
+
+
+def _without_majority(one: Round, common: set[str]) -> Round:
+    agreeing = {gpu for gpu, ballot in one.ballots.items() if vote_of(gpu, ballot) == one.tally.reference}
+    if one.tally.outcome is not Outcome.MAJORITY or len(agreeing - common) >= MIN_MAJORITY:
+        return one
+    why = f"{one.tally.why}, but a golden refuted {len(agreeing & common)} of them elsewhere"
+    return replace(one, tally=Tally(outcome=Outcome.UNDECIDED, reference=None, dissenters=(), why=why))
+
+
+def _counted(evidence: Evidence) -> tuple[Round, ...]:
     keys = {device.gpu: device.vote_key for device in evidence.devices}
     proved = goldens(evidence)
     groups: dict[tuple[str, str, int, int, bool, str], dict[str, Ballot]] = defaultdict(dict)
@@ -243,8 +270,8 @@ def proofs_needed(
     """Which (input, GPU) to have proved next: the first iteration of each exact case, and every undecided input.
 
     One GPU at a time for each input, rotating over seeds and cases so that they prove side by side; after a refutation
-    the next one. Ends when a result was
-    proved or all GPUs were refuted, so it is asked at most as often as there are GPUs.
+    the next one. Ends when a result was proved or all GPUs were refuted, so an input is asked for at most as often as
+    there are GPUs.
     """
     proved = goldens(evidence)
     tried: dict[Input, set[str]] = defaultdict(set)
@@ -280,3 +307,11 @@ def retests_needed(evidence: Evidence) -> tuple[Input, ...]:
             continue
         first.setdefault(at, (wrong.test, wrong.case, wrong.seed))
     return tuple({(test, case): (test, case, seed) for test, case, seed in first.values()}.values())
+
+
+def worth_examining(evidence: Evidence) -> tuple[Wrong, ...]:
+    """Of every GPU one wrong result to compute again, for the elements of its signature: best one with a ballot."""
+    first: dict[str, Wrong] = {}
+    for wrong in sorted(weigh(evidence).wrongs, key=lambda wrong: (wrong.ballot is None, wrong.retest)):
+        first.setdefault(wrong.gpu, wrong)
+    return tuple(first.values())

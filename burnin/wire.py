@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any, TypeVar
 
-from burnin.spec import Ballot, Inject
+from burnin.spec import Ballot, Elements, Inject
 
 T = TypeVar("T")
 
@@ -60,6 +60,20 @@ class Prove:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Examine:
+    """Compute a wrong result again and find its wrong elements; see `Workload.examine`. Answer: `elements` or null."""
+
+    test: str
+    workload: str
+    case: str
+    seed: int
+    launches: int
+    right: str | None
+    tiles: tuple[int, ...]
+    inject: Inject | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Count:
     """Read this GPU's health counters. Answer: `counters`."""
 
@@ -71,9 +85,9 @@ class CheckCores:
     seed: int
 
 
-Request = Discover | ListCases | Vote | Prove | Count | CheckCores
+Request = Discover | ListCases | Vote | Prove | Examine | Count | CheckCores
 REQUESTS: Mapping[str, type[Request]] = {
-    cls.__name__: cls for cls in (Discover, ListCases, Vote, Prove, Count, CheckCores)
+    cls.__name__: cls for cls in (Discover, ListCases, Vote, Prove, Examine, Count, CheckCores)
 }
 
 
@@ -116,8 +130,10 @@ def unpack(message: Mapping[str, Any]) -> Request:
         fields = dict(message["with"])
         if fields.get("inject") is not None:
             fields["inject"] = Inject(**fields["inject"])
+        if "tiles" in fields:
+            fields["tiles"] = tuple(map(int, fields["tiles"]))
         return REQUESTS[message["do"]](**fields)
-    except (KeyError, TypeError) as error:
+    except (KeyError, TypeError, ValueError) as error:
         raise WireError(f"not a request: {message!r:.80}") from error
 
 
@@ -149,3 +165,13 @@ def ballot(fields: Mapping[str, Any]) -> Ballot:
     if cast.launches < 1 or sum(count for _, count in fingerprints) != cast.launches:
         raise WireError(f"a ballot of {cast.launches} launches with other fingerprints: {fingerprints!r:.80}")
     return cast
+
+
+def elements(fields: Mapping[str, Any]) -> Elements:
+    """An `Elements` from its JSON object. Raises WireError when it is none."""
+    try:
+        bits = tuple((int(bit), int(times)) for bit, times in fields["bits"])
+        row, column = map(int, fields["first"])
+        return Elements(**{**fields, "bits": bits, "first": (row, column)})
+    except (KeyError, TypeError, ValueError) as error:
+        raise WireError(f"not the elements of a result: {fields!r:.80}") from error

@@ -57,6 +57,8 @@ class BurnerConfig:
             raise ValueError("inject: needs backend: sim, since a planted fault must never blame a real GPU; remove it")
         if self.gpus is not None and self.gpus < 1:
             raise ValueError(f"gpus: {self.gpus} is not above 0")
+        if self.seed is not None and not 0 <= self.seed < 1 << 63:
+            raise ValueError(f"seed: {self.seed} is not from 0 to {(1 << 63) - 1}")
         if self.deadline_seconds <= 0:
             raise ValueError(f"deadline_seconds: {self.deadline_seconds} is not above 0")
 

@@ -4,6 +4,7 @@ The server has threads of its own, so it answers while the event loop is busy; a
 but snapshots. Label sets are closed: GPUs of this host, verdicts, kinds of error.
 """
 
+import contextlib
 import ipaddress
 import socket
 import socketserver
@@ -25,7 +26,7 @@ from fleetd.ports import PortError
 _REQUESTS_MAX = 8
 """Scrapes served side by side; one more is turned away at once, so that slow readers cannot pile threads up."""
 _REQUEST_S = 10.0
-"""A client that sends or takes nothing for so long is hung up on."""
+"""A client that has not sent its request and taken the answer by then is hung up on, however busy it looks."""
 _PORT_MAX = 65535
 
 
@@ -66,7 +67,7 @@ class Collector(Protocol):
 class Exporter:
     """Serves collectors at `/metrics` (any path answers). It starts at once; `close` ends it."""
 
-    def __init__(self, listen: str, collectors: Sequence[Collector]) -> None:
+    def __init__(self, listen: str, collectors: Sequence[Collector], *, request_s: float = _REQUEST_S) -> None:
         """Listen and serve. Raises PortError when the address cannot be had, ValueError when it is none."""
         host, port = parse_listen(listen)
         # A registry of its own, and no process-wide one: two agents in one process must not see each other's metrics.
@@ -75,7 +76,7 @@ class Exporter:
         for collector in collectors:
             registry.register(collector)
         try:
-            self._server = (_Server6 if ":" in host else _Server)((host, port), _Handler)
+            self._server = (_Server6 if ":" in host else _Server)((host, port), _Handler, request_s)
         except OSError as error:
             advice = "stop what listens there, or set another `listen`"
             raise PortError(f"metrics cannot be served on {listen}: {error.strerror}; {advice}") from error
@@ -102,7 +103,8 @@ class _Server(socketserver.ThreadingMixIn, WSGIServer):
     block_on_close = False
     request_queue_size = 16
 
-    def __init__(self, address: tuple[str, int], handler: type[WSGIRequestHandler]) -> None:
+    def __init__(self, address: tuple[str, int], handler: type[WSGIRequestHandler], request_s: float) -> None:
+        self._request_s = request_s
         self._slots = threading.BoundedSemaphore(_REQUESTS_MAX)
         super().__init__(address, handler)
 
@@ -121,13 +123,23 @@ class _Server(socketserver.ThreadingMixIn, WSGIServer):
 
     def process_request_thread(self, request: Any, client_address: Any) -> None:
         """One request, on its thread."""
+        # A limit for the whole of it: with one for each read, a client that sends a byte now and then stays for ever.
+        limit = threading.Timer(self._request_s, _hang_up, (request,))
+        limit.daemon = True
+        limit.start()
         try:
             super().process_request_thread(request, client_address)
         finally:
+            limit.cancel()
             self._slots.release()
 
     def handle_error(self, request: Any, client_address: Any) -> None:
         """A client that hangs up or falls silent is no event for the log."""
+
+
+def _hang_up(connection: socket.socket) -> None:
+    with contextlib.suppress(OSError):  # it has just ended by itself
+        connection.shutdown(socket.SHUT_RDWR)
 
 
 class _Server6(_Server):
@@ -135,8 +147,6 @@ class _Server6(_Server):
 
 
 class _Handler(WSGIRequestHandler):
-    timeout = _REQUEST_S
-
     def log_message(self, format: str, *args: Any) -> None:  # noqa: A002 - the base class's name
         """A scrape a second is no event for the log."""
 
@@ -202,6 +212,12 @@ def _agent_families(status: AgentStatus) -> Iterable[Metric]:
     )
     for name, text, value in gauges:
         yield GaugeMetricFamily(f"fleetd_agent_{name}", text, value=value)
+    if status.kernel_log_age_s is not None:
+        text = "Seconds since the kernel log last answered, also with nothing new."
+        yield GaugeMetricFamily("fleetd_agent_kernel_log_age_seconds", text, value=status.kernel_log_age_s)
+    if status.kernel_log_lost_total is not None:
+        text = "Kernel log records that were lost before they were read."
+        yield CounterMetricFamily("fleetd_agent_kernel_log_lost_total", text, value=status.kernel_log_lost_total)
     counters = (
         ("spool_dropped_total", "Findings that the bounded spool had to drop.", status.spool_dropped_total),
         ("findings_total", "Findings made on this host.", status.findings_total),

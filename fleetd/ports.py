@@ -10,9 +10,11 @@ from pathlib import Path
 from typing import Protocol
 
 from fleetd.model.finding import Finding
+from fleetd.model.fleet import FleetRecord
 from fleetd.model.host import Gpu, Hello, Host
 from fleetd.model.ids import FindingId, GpuId, HostName, OrderId, SpoolId
 from fleetd.model.journal import JournalEntry, OrderRecord, StoreImage
+from fleetd.model.logline import Cursor, LogHealth, LogLine
 from fleetd.model.order import FleetOrder, RunBurnin
 from fleetd.model.telemetry import GpuSample
 
@@ -91,6 +93,20 @@ class Devices(Protocol):
 
     async def close(self) -> None:
         """Release all handles; idempotent."""
+
+
+class KernelLog(Protocol):
+    """The kernel's log, followed across restarts of this process."""
+
+    def lines(self) -> AsyncIterator[LogLine]:
+        """Yield lines for ever, oldest first and from the kept cursor on; trouble of the source ends it never."""
+
+    def commit(self, cursor: Cursor) -> None:
+        """Keep durably that everything up to here has been dealt with. Raises StoreError."""
+
+    @property
+    def health(self) -> LogHealth:
+        """Whether the log is being read, and what of it was not."""
 
 
 class Burner(Protocol):
@@ -217,14 +233,35 @@ class DeskDoor(Protocol):
     async def host(self, name: HostName) -> tuple[Host, tuple[GpuSample, ...], tuple[Finding, ...]]:
         """One host with its latest samples and newest findings (at most 100, newest first). Raises Refused."""
 
-    async def quarantine(self, peer: Peer, name: HostName, reason: str) -> Host:
-        """Put an operator's hold on the host. Raises Refused, StoreError."""
+    async def quarantine(self, peer: Peer, name: HostName, reason: str, *, expires_at_s: float | None = None) -> Host:
+        """Put an operator's hold on the host, for good or until a wall time. Raises Refused, StoreError."""
 
     async def release(self, peer: Peer, name: HostName, reason: str, *, override: bool) -> Host:
         """Lift the holds; without the proof that each asks for only with `override`. Raises Refused, StoreError."""
 
-    async def rearm_budget(self, peer: Peer, reason: str) -> None:
-        """Let automatic quarantines through again after the budget tripped. Raises Refused, StoreError."""
+    async def burnin(self, peer: Peer, name: HostName, reason: str, *, level: str | None) -> Host:
+        """Run a burn-in; None: the level that makes the host healthy or releasable. Raises Refused, StoreError."""
+
+    async def repair(self, peer: Peer, name: HostName, reason: str) -> Host:
+        """Leave the host to a person until he orders a burn-in. Raises Refused, StoreError."""
+
+    async def retire(self, peer: Peer, name: HostName, reason: str) -> Host:
+        """Take the host out of the fleet for good. Raises Refused, StoreError."""
+
+    async def fleet(self) -> FleetRecord:
+        """Tripped budgets, the kill switch, open incidents."""
+
+    async def rearm_budget(self, peer: Peer, reason: str) -> FleetRecord:
+        """Let automatic quarantines through again after budgets tripped. Raises Refused, StoreError."""
+
+    async def stop_automation(self, peer: Peer, reason: str) -> FleetRecord:
+        """Stop every automatic action at once. Raises Refused, StoreError."""
+
+    async def resume_automation(self, peer: Peer, reason: str) -> FleetRecord:
+        """Take the kill switch back. Raises Refused, StoreError."""
+
+    async def close_incident(self, peer: Peer, incident: str, reason: str, *, acquit: bool) -> FleetRecord:
+        """Close an incident; its hosts are acquitted, or judged as they are. Raises Refused, StoreError."""
 
     async def explain(self, name: HostName) -> tuple[tuple[float, str], ...]:
         """Why the host is where it is: (wall time, sentence) a step, oldest first. Raises Refused, StoreError."""
@@ -274,8 +311,8 @@ class Store(Protocol):
     def finish_order(self, order: OrderId, result: str) -> None:
         """Mark an order as carried out; idempotent. Raises StoreError."""
 
-    def rearm_budget(self, *, at_s: float, who: str, reason: str) -> None:
-        """Record that a human re-armed the quarantine budget. Raises StoreError."""
+    def journal(self, *, after: int, limit: int) -> tuple[tuple[int, JournalEntry], ...]:
+        """The entries of the whole fleet after a position (0: from the first), in order. Raises StoreError."""
 
     def history(self, host: HostName, *, limit: int) -> tuple[JournalEntry, ...]:
         """The newest entries of one host, oldest first. Raises StoreError."""

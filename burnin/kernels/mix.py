@@ -1,4 +1,4 @@
-"""The 32-bit mixing that seeds and checksums share, as Triton device functions; `burnin.seed` has the definition."""
+"""The 32-bit mixing that seeds and checksums share, as Triton device functions; `burnin.words` has the definition."""
 
 from typing import Any
 

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
-from burnin.spec import Ballot, Case, Inject, Proof
+from burnin.spec import Ballot, Case, Elements, Inject, Proof
 
 if TYPE_CHECKING:
     import torch
@@ -38,3 +38,20 @@ class Workload(Protocol):
 
     def prove(self, ctx: Context, case: Case, *, seed: int) -> Proof:
         """Compute the result of an exact case once and prove or refute it on the CPU (never called on others)."""
+
+    def examine(
+        self, ctx: Context, case: Case, *, seed: int, launches: int, right: str | None, tiles: tuple[int, ...]
+    ) -> Elements | None:
+        """Compute a result that was wrong again, and say which elements are wrong.
+
+        Args:
+            ctx: where this runs.
+            case: the case in which this GPU was wrong.
+            seed: of the ballot in which it was wrong.
+            launches: at most so many; an intermittent fault may stay away.
+            right: checksum of the right result; None when nobody gave it, so that every result is wrong.
+            tiles: numbers of the tiles that differed; empty when it is not known.
+
+        Returns:
+            None when it was not wrong again, or when there is nothing right to compare with.
+        """

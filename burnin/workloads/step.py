@@ -14,7 +14,7 @@ from torch.nn import functional
 from burnin.checksum import checksum_into, text
 from burnin.inject import Accumulator, Injector
 from burnin.seed import fill_normal
-from burnin.spec import Ballot, Case, Proof
+from burnin.spec import Ballot, Case, Elements, Proof
 from burnin.words import MASK64, derive
 from burnin.workloads import Context
 from burnin.workloads.launches import Stopwatch, injector_of, strict_math, tally
@@ -136,6 +136,13 @@ class Step:
     def prove(self, ctx: Context, case: Case, *, seed: int) -> Proof:
         """Raise ValueError: a training step has no golden."""
         raise ValueError(f"{case.test} {case.name} (seed {seed}, {ctx.backend}) is not exact and has no golden")
+
+    def examine(
+        self, ctx: Context, case: Case, *, seed: int, launches: int, right: str | None, tiles: tuple[int, ...]
+    ) -> Elements | None:
+        """Return None: the trace names the operation, and its tensors are not kept."""
+        del ctx, case, seed, launches, right, tiles
+        return None
 
 
 class _Recorder:

@@ -1,5 +1,6 @@
 """The default actuator: writes what would have been done into a file, one JSON line an order, and does no more."""
 
+import errno
 import json
 import os
 from pathlib import Path
@@ -42,10 +43,14 @@ class DryRun:
         return Receipt(order_id=order.id, done=True, why=f"dry run: recorded {verb} of {order.host}")
 
     def _append(self, line: str) -> None:
-        with self._record.open("r+b") as file:
-            file.seek(-self._torn_bytes, os.SEEK_END)
+        """Write a line to the disk; what is left of one that did not get there whole is cut off by the next."""
+        with self._record.open("r+b", buffering=0) as file:
+            end_bytes = file.seek(-self._torn_bytes, os.SEEK_END)
             file.truncate()
-            file.write(line.encode())
-            file.flush()
-            os.fsync(file.fileno())
+            try:
+                if file.write(line.encode()) < len(line.encode()):
+                    raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+                os.fsync(file.fileno())
+            finally:
+                self._torn_bytes = file.seek(0, os.SEEK_END) - end_bytes
         self._torn_bytes = 0

@@ -7,16 +7,22 @@ from dataclasses import dataclass
 import structlog
 
 from fleetd.agent.chores import Chores
+from fleetd.agent.log_watch import LogWatch
 from fleetd.agent.sampler import Sampler
-from fleetd.model.host import Hello
+from fleetd.model.host import Hello, Place
 from fleetd.model.ids import BootId, HostName
 from fleetd.model.status import AgentStatus
+from fleetd.model.telemetry import GpuSample
 from fleetd.ports import Clock, Devices, Spool, Uplink
 
 _log = structlog.get_logger(__name__)
 
 CAPABILITIES = ("burnin", "telemetry")
+NOWHERE = Place()
+"""The place of a host whose configuration says nothing about it."""
 _STOP_S = 2.0
+_CLOCK_SET_S = 30.0
+"""How far the wall clock may go astray before the controller is told: far more than a time service slews."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,6 +51,8 @@ class Agent:
         clock: Clock,
         notify: Callable[[str], None],
         watchdog_s: float | None,
+        place: Place = NOWHERE,
+        log_watch: LogWatch | None = None,
     ) -> None:
         """Wire the loops; start nothing.
 
@@ -61,6 +69,8 @@ class Agent:
             clock: for the watchdog.
             notify: tells the service manager (`READY=1`, …).
             watchdog_s: how often the service manager wants a sign of life; None: never.
+            place: where the host stands, as its configuration says.
+            log_watch: reads the kernel log; None: nobody does.
         """
         self._host = host
         self._boot_id = boot_id
@@ -74,6 +84,9 @@ class Agent:
         self._clock = clock
         self._notify = notify
         self._watchdog_s = watchdog_s
+        self._place = place
+        self._log_watch = log_watch
+        self._told_ahead_s = 0.0
 
     async def run(self, stop: asyncio.Event) -> None:
         """Run until `stop` is set; a loop that ends in any other way ends the agent, with its exception."""
@@ -84,6 +97,8 @@ class Agent:
             asyncio.create_task(self._chores.run(), name="chores"),
             asyncio.create_task(self._keep_uplink(), name="uplink"),
         }
+        if self._log_watch is not None:
+            loops.add(asyncio.create_task(self._log_watch.run(), name="kernel_log"))
         if self._watchdog_s is not None:
             loops.add(asyncio.create_task(self._keep_alive(self._watchdog_s / 2), name="watchdog"))
         stopped = asyncio.create_task(stop.wait(), name="stop")
@@ -100,7 +115,8 @@ class Agent:
 
     def status(self) -> AgentStatus:
         """A snapshot of the agent for the exporter; may be called from another thread."""
-        sampler, chores = self._sampler, self._chores
+        sampler, chores, log = self._sampler, self._chores, self._log_watch
+        read_s = log.health.alive_s if log else None
         return AgentStatus(
             inventory=sampler.inventory,
             samples=sampler.latest(),
@@ -110,26 +126,46 @@ class Agent:
             uplink_connected=self._uplink.connected,
             spool_pending=self._spool_gauges.pending(),
             spool_dropped_total=self._spool_gauges.dropped_total(),
-            findings_total=sampler.findings_total + chores.findings_total,
+            findings_total=sampler.findings_total + chores.findings_total + (log.findings_total if log else 0),
+            kernel_log_age_s=None if read_s is None else self._clock.elapsed_s() - read_s,
+            kernel_log_lost_total=log.health.lost_total if log else None,
             errors_total={
                 "burner": chores.burner_errors_total,
                 "device": sampler.device_errors_total,
+                "kernel_log": log.health.errors_total if log else 0,
                 "order": chores.refused_total,
                 "report": chores.report_errors_total,
-                "store": sampler.store_errors_total + chores.store_errors_total,
+                "store": sampler.store_errors_total
+                + chores.store_errors_total
+                + (log.store_errors_total if log else 0),
             },
             burnin_runs_total=dict(chores.runs_total),
         )
 
     def hello(self) -> Hello:
         """What the controller is told first on every connection."""
+        self._told_ahead_s = self._ahead_s()
         return Hello(
             host=self._host,
             boot_id=self._boot_id,
             agent_version=self._version,
             capabilities=CAPABILITIES,
             inventory=self._sampler.inventory,
+            place=self._place,
+            at_s=self._clock.wall_s(),
         )
+
+    def _ahead_s(self) -> float:
+        """How far the wall clock is ahead of the monotonic one; changes only when somebody sets it."""
+        return self._clock.wall_s() - self._clock.elapsed_s()
+
+    def _telemetry(self) -> tuple[GpuSample, ...]:
+        """The latest readings. Has the uplink say hello anew when the wall clock was set since the last hello."""
+        by_s = self._ahead_s() - self._told_ahead_s
+        if abs(by_s) > _CLOCK_SET_S:
+            _log.warning("wall_clock_was_set", by_s=round(by_s, 1))
+            self._sampler.inventory_changed.set()
+        return self._sampler.latest()
 
     async def _keep_uplink(self) -> None:
         """Connect once the GPUs are known (or their silence told), and anew when they change: hello names them."""
@@ -138,7 +174,7 @@ class Agent:
             self._sampler.inventory_changed.clear()
             line = asyncio.create_task(
                 self._uplink.run(
-                    hello=self.hello, spool=self._spool, telemetry=self._sampler.latest, accept=self._chores.accept
+                    hello=self.hello, spool=self._spool, telemetry=self._telemetry, accept=self._chores.accept
                 )
             )
             changed = asyncio.create_task(self._sampler.inventory_changed.wait())

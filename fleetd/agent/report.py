@@ -3,13 +3,14 @@
 import msgspec
 
 from burnin.spec import SCHEMA
-from fleetd.model.finding import BurninEnded, Culprit, FaultClass, Verdict
+from fleetd.model.finding import Ballot, BurninEnded, Culprit, FaultClass, Verdict
 from fleetd.model.ids import BootId, FindingId, GpuId
 from fleetd.model.order import RunBurnin
 
 REPORT_BYTES_MAX = 8 << 20
 """A report of eight GPUs has about 100 KB; more than this is none."""
 _CULPRITS_MAX = 256
+_BALLOTS_MAX = 64
 _WHY_CHARS_MAX = 2000
 
 _WORST_FIRST = (
@@ -41,6 +42,11 @@ class _Test(msgspec.Struct, frozen=True, kw_only=True):
     fault_class: FaultClass = msgspec.field(name="class", default=FaultClass.NONE)
 
 
+class _Ballot(msgspec.Struct, frozen=True, kw_only=True):
+    key: str
+    fingerprint: str
+
+
 class _Report(msgspec.Struct, frozen=True, kw_only=True):
     """The keys of the report that matter to a finding; `burnin` writes more."""
 
@@ -53,6 +59,8 @@ class _Report(msgspec.Struct, frozen=True, kw_only=True):
     why: str = ""
     fault_class: FaultClass = msgspec.field(name="class", default=FaultClass.NONE)
     tests: list[_Test] = []
+    ballots: list[_Ballot] = []
+    """What all GPUs of the host agreed on; an older burn-in writes none."""
 
 
 def judged(order: RunBurnin, report: bytes, *, at_s: float) -> BurninEnded:
@@ -101,6 +109,7 @@ def _ended(
         seed=report.seed if report else 0,
         vote_key=report.vote_key if report else "",
         culprits=culprits,
+        ballots=tuple(Ballot(key=b.key, fingerprint=b.fingerprint) for b in (report.ballots if report else ())),
     )
 
 
@@ -111,6 +120,8 @@ def _believe(order: RunBurnin, read: _Report) -> None:
         raise ReportError(f"the report is about level {read.level!r}, level {order.level!r} was ordered")
     if len(read.culprits) > _CULPRITS_MAX:
         raise ReportError(f"the report names {len(read.culprits)} culprits")
+    if len(read.ballots) > _BALLOTS_MAX:
+        raise ReportError(f"the report has {len(read.ballots)} ballots")
     if read.culprits and read.verdict is not Verdict.FAIL:
         raise ReportError(f"the report names culprits, and yet its verdict is {read.verdict}")
     if any(culprit.fault_class is FaultClass.NONE for culprit in read.culprits):

@@ -2,7 +2,7 @@
 
 import asyncio
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 
 import structlog
 
@@ -32,9 +32,9 @@ class SamplerConfig:
 
     def __post_init__(self) -> None:
         """Refuse what cannot work. Raises ValueError."""
-        for name in ("interval_seconds", "unresponsive_after_seconds", "retry_max_seconds", "stale_after_seconds"):
-            if getattr(self, name) <= 0:
-                raise ValueError(f"{name}: {getattr(self, name)} is not above 0")
+        for field in fields(self):
+            if getattr(self, field.name) <= 0:
+                raise ValueError(f"{field.name}: {getattr(self, field.name)} is not above 0")
 
 
 class Sampler:

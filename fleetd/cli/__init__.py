@@ -4,20 +4,30 @@ What belongs here: click commands. Each noun is imported when it is called, so t
 Always true: a user's mistake ends in one line on standard error and a documented exit code, never in a traceback.
 """
 
+import errno
+import os
+import sys
 from importlib import import_module
+from typing import Any
 
 import click
 
 from fleetd import __version__
+from fleetd.cli.failure import CANNOT_JUDGE, Failure
 
 COMMANDS = {
     "agent": "fleetd.cli.agent:command",
+    "automation": "fleetd.cli.fleetwide:command",
+    "budget": "fleetd.cli.fleetwide:budget",
     "burnin": "fleetd.cli.burnin:command",
     "controller": "fleetd.cli.controller:command",
     "demo": "fleetd.cli.demo:command",
+    "faults": "fleetd.cli.faults:command",
     "host": "fleetd.cli.host:command",
+    "incident": "fleetd.cli.fleetwide:incident",
     "pki": "fleetd.cli.pki:command",
     "policy": "fleetd.cli.policy:command",
+    "rehearse": "fleetd.cli.rehearse:command",
 }
 """Noun → "module:attribute" of its click command."""
 
@@ -39,6 +49,17 @@ class _Nouns(click.Group):
         command = getattr(import_module(module), attribute)
         assert isinstance(command, click.Command)  # noqa: S101 - the table above is ours
         return command
+
+    def invoke(self, ctx: click.Context) -> Any:
+        """Run the noun. Standard output on a full disk is no verdict: exit code 3, not Python's 1."""
+        try:
+            return super().invoke(ctx)
+        except OSError as error:
+            if error.errno not in {errno.ENOSPC, errno.EIO} or error.filename is not None:
+                raise
+            why = f"standard output cannot be written: {error.strerror}; make room, or send it elsewhere"
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # what is left in its buffer goes there
+            raise Failure(why, exit_code=CANNOT_JUDGE) from error
 
 
 @click.command(cls=_Nouns, context_settings={"help_option_names": ["-h", "--help"]})

@@ -14,5 +14,5 @@ _FORWARD = {"ignore_unknown_options": True, "allow_extra_args": True, "help_opti
 def command(arguments: tuple[str, ...]) -> None:
     """Burn GPUs in: run tests, vote, name the bad GPU (`fleetd burnin run --help`)."""
     assert find_spec("burnin") is not None  # noqa: S101 - shipped in the same distribution
-    sys.stdout.flush()
-    os.execv(sys.executable, [sys.executable, "-m", "burnin", *arguments])  # noqa: S606 - our own program, no shell
+    # -P: whoever burns in as root must not import what lies in the directory where they happen to stand.
+    os.execv(sys.executable, [sys.executable, "-P", "-m", "burnin", *arguments])  # noqa: S606 - our own program, no shell

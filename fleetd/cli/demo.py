@@ -40,7 +40,9 @@ class Outcome:
 @click.option("--hours", type=click.FloatRange(0.1, 24 * 31), default=24.0, show_default=True, help="With --world.")
 @click.option("--seed", type=int, default=1, show_default=True, help="With --world: the same seed, the same day.")
 @click.option("--policy", default="default", show_default=True, help="With --world: a shipped policy, or a file.")
-def command(folder: Path | None, seconds: int, hosts: int | None, hours: float, seed: int, policy: str) -> None:
+def command(  # noqa: PLR0917 - click calls it by keywords
+    folder: Path | None, seconds: int, hosts: int | None, hours: float, seed: int, policy: str
+) -> None:
     """Three hosts with 8 simulated GPUs each, one GPU corrupt: watch its host being found and quarantined.
 
     With --world N, the day of a whole simulated fleet passes in seconds instead: what goes wrong, what is quarantined,

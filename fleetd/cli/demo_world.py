@@ -7,7 +7,7 @@ import click
 from rich.console import Console
 
 from fleetd.cli.failure import BAD, Failure
-from fleetd.config import load_policy
+from fleetd.config import ConfigError, load_policy
 from fleetd.config.shipped import policy_path
 from fleetd.model.host import Lifecycle
 from fleetd.model.journal import JournalEntry
@@ -69,9 +69,13 @@ class _Teller:
 
 
 def run(*, hosts: int, hours: float, seed: int, policy: str) -> None:
-    """Run the day and tell it. Raises Failure when something in it is broken, ConfigError on a bad policy."""
+    """Run the day and tell it. Raises Failure when something in it is broken, and on a bad policy."""
+    try:
+        rules = load_policy(policy_path(policy))
+    except ConfigError as error:
+        raise Failure(str(error)) from error
     teller = _Teller(Console(highlight=False, markup=False, soft_wrap=True))
-    world = lay_out(hosts=hosts, hours=hours, seed=seed, policy=load_policy(policy_path(policy)))
+    world = lay_out(hosts=hosts, hours=hours, seed=seed, policy=rules)
     world.on_event.append(teller.event)
     world.on_entry.append(teller.entry)
     try:

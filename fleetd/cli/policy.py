@@ -1,19 +1,20 @@
 """`fleetd policy`: look at a policy before a fleet runs on it."""
 
-import json
 from pathlib import Path
 
 import click
 
-from fleetd.cli.failure import BAD, USAGE, Failure
-from fleetd.config import ConfigError, read_policy
-from fleetd.core.evidence import CARRIED_OUT
+from burnin.tests import LEVELS
+from fleetd.cli.failure import BAD, USAGE
+from fleetd.cli.jsonout import write_json
+from fleetd.config import ConfigError, load_policy, read_policy, read_policy_test
+from fleetd.config.shipped import policy_path
+from fleetd.core.accuse import CARRIED_OUT
+from fleetd.core.play import play
 from fleetd.core.policycheck import check
 
-LEVELS = ("self", "smoke")
-"""The levels that `burnin` has; a test compares them with its own table."""
-
 SCHEMA = "fleetd.policy.check/1"
+TEST_SCHEMA = "fleetd.policy.test/1"
 
 
 @click.group()
@@ -51,14 +52,47 @@ def check_command(ctx: click.Context, file: Path, json_path: str | None) -> None
 
 
 def _report(json_path: str | None, file: Path, problems: list[dict[str, object]], *, exit_code: int) -> None:
-    if json_path is None:
-        return
-    body = {"schema": SCHEMA, "file": str(file), "exit_code": exit_code, "problems": problems}
-    text = json.dumps(body, indent=2) + "\n"
-    if json_path == "-":
-        click.echo(text, nl=False)
-        return
-    try:
-        Path(json_path).write_text(text, encoding="utf-8")
-    except OSError as error:
-        raise Failure(f"cannot write {json_path}: {error.strerror}; give --json a path that can be written") from None
+    write_json(json_path, {"schema": SCHEMA, "file": str(file), "exit_code": exit_code, "problems": problems})
+
+
+@command.command(name="test")
+@click.argument("folder", metavar="DIR", type=click.Path(path_type=Path))
+@click.option("--policy", metavar="FILE", help="Play all tests on this policy instead of the one that each names.")
+@click.option("--json", "json_path", metavar="PATH", help="Write the result as JSON; `-` is standard output.")
+@click.pass_context
+def test_command(ctx: click.Context, folder: Path, policy: str | None, json_path: str | None) -> None:
+    """Play the timelines (`*.yaml`, kind `PolicyTest`) in DIR, or one file, and compare with what they expect.
+
+    Exit codes: 0 all as expected, 1 something is not, 2 a test or a policy cannot be read, or there is none.
+    Each finding is one line `file:line: message` on standard error.
+    """
+    files = sorted(folder.glob("*.yaml")) if folder.is_dir() else [folder]
+    results: list[dict[str, object]] = []
+    worst = 0 if files else USAGE
+    if not files:
+        click.echo(f"{folder}: no *.yaml in it; a test of a policy is a file of kind PolicyTest", err=True)
+    for file in files:
+        try:
+            failed = _play(file, policy)
+            results += [{"file": str(file), "line": line, "message": message} for line, message in failed]
+            worst = max(worst, BAD if failed else 0)
+        except ConfigError as error:
+            results.append({"file": str(error.path), "line": error.line, "message": error.message})
+            worst = USAGE
+    for result in results:
+        line = "" if result["line"] is None else f":{result['line']}"
+        click.echo(f"{result['file']}{line}: {result['message']}", err=True)
+    body = {"schema": TEST_SCHEMA, "tests": len(files), "exit_code": worst, "problems": results}
+    if not write_json(json_path, body) and not worst:
+        click.echo(f"{len(files)} tests as expected")
+    ctx.exit(worst)
+
+
+def _play(file: Path, policy: str | None) -> list[tuple[int, str]]:
+    """Line and message of everything in one test that is not as expected. Raises ConfigError."""
+    document = read_policy_test(file)
+    named = policy_path(policy if policy is not None else document.value.policy)
+    if policy is None and not named.is_absolute() and str(named) == document.value.policy:
+        named = file.parent / named
+    failed = play(document.value, load_policy(named))
+    return [(document.line_of(f"timeline[{f.number}]"), f.message) for f in failed]

@@ -8,14 +8,17 @@ from dataclasses import dataclass, replace
 from fleetd import __version__
 from fleetd.agent.agent import Agent, SpoolGauges
 from fleetd.agent.chores import Chores
+from fleetd.agent.log_watch import LogWatch
 from fleetd.agent.sampler import Sampler
 from fleetd.burner import BurnerConfig, ProcessBurner
+from fleetd.compose.kernel_log import kernel_log
 from fleetd.compose.places import state_dir
+from fleetd.config.faults import load_catalogue
 from fleetd.config.files import AgentConfig
 from fleetd.devices.helper import HelperDevices
 from fleetd.exporter import AgentCollector, BuildCollector, Exporter
-from fleetd.model.ids import HostName
-from fleetd.ports import Clock, Devices
+from fleetd.model.ids import BootId, HostName
+from fleetd.ports import Clock, Devices, Spool
 from fleetd.sim.gpu import SimDevices
 from fleetd.system import RealClock, Systemd, boot_id, entropy, host_name, setup_logging, stop_on_signals
 from fleetd.uplink.client import GrpcUplink
@@ -78,8 +81,30 @@ def build_agent(config: AgentConfig, clock: RealClock, systemd: Systemd) -> Buil
         clock=clock,
         notify=systemd.notify,
         watchdog_s=systemd.watchdog_s,
+        place=config.place,
+        log_watch=_log_watch(config, host, boot, spool=spool, clock=clock, sampler=sampler),
     )
     return BuiltAgent(agent=agent, uplink=uplink, spool=spool, orders=orders)
+
+
+def _log_watch(
+    config: AgentConfig, host: HostName, boot: BootId, *, spool: Spool, clock: Clock, sampler: Sampler
+) -> LogWatch | None:
+    """The kernel log's reader. A simulated host has none: this machine's log is not its log."""
+    source = config.kernel_log.source
+    if source == "auto":
+        source = "off" if config.devices.backend == "sim" else "kmsg"
+    if source == "off":
+        return None
+    return LogWatch(
+        host=host,
+        boot_id=boot,
+        log=kernel_log(source, cursor=config.state_dir / "kernel-log.cursor", boot_id=boot, clock=clock),
+        catalogue=load_catalogue(),
+        spool=spool,
+        clock=clock,
+        inventory=lambda: sampler.inventory,
+    )
 
 
 def _burner_config(config: AgentConfig) -> BurnerConfig:

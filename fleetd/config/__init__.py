@@ -8,8 +8,9 @@ from pathlib import Path
 
 from fleetd.config.strict import ConfigError, Document, load, read
 from fleetd.core.policy import Policy
+from fleetd.core.timeline import Timeline
 
-__all__ = ["ConfigError", "Document", "load", "load_policy", "read", "read_policy"]
+__all__ = ["ConfigError", "Document", "load", "load_policy", "read", "read_policy", "read_policy_test"]
 
 
 def load_policy(path: Path) -> Policy:
@@ -20,3 +21,8 @@ def load_policy(path: Path) -> Policy:
 def read_policy(path: Path) -> Document[Policy]:
     """Read a policy together with the lines its parts stand on. Raises ConfigError."""
     return read(path, Policy, kind="Policy")
+
+
+def read_policy_test(path: Path) -> Document[Timeline]:
+    """Read a test of a policy together with the lines its parts stand on. Raises ConfigError."""
+    return read(path, Timeline, kind="PolicyTest")

@@ -1,17 +1,25 @@
 """The two files that people write: `kind: Agent` and `kind: Controller`. Each part is the struct of its owner."""
 
-from dataclasses import dataclass, field
+import re
+from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Literal
 
 from fleetd.agent.chores import ChoresConfig
+from fleetd.agent.log_watch import KernelLogConfig
 from fleetd.agent.sampler import SamplerConfig
 from fleetd.burner import BurnerConfig
 from fleetd.config.strict import load
 from fleetd.controller.dispatcher import DispatcherConfig
 from fleetd.devices.config import DevicesConfig
 from fleetd.exporter import ExporterConfig
+from fleetd.model.host import Place
 from fleetd.uplink.config import ServerConfig, UplinkConfig
+
+HOST_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,252}")
+"""As in the DNS, with underscores; certificates, burn-in reports and metrics carry it."""
+PLACE_CHARS_MAX = 256
+"""What the protocol carries."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -22,15 +30,27 @@ class AgentConfig:
     """Where the spool, accepted orders and burn-in reports live; it must exist and belong to the agent alone."""
     host: str | None = None
     """The host's name in the fleet, as its certificate has it; None: what the kernel says."""
+    place: Place = field(default_factory=Place)
+    """Where the host stands; budgets and comparisons by pool, rack or domain need it."""
     devices: DevicesConfig = field(default_factory=DevicesConfig)
     sampler: SamplerConfig = field(default_factory=SamplerConfig)
     burner: BurnerConfig = field(default_factory=BurnerConfig)
     chores: ChoresConfig = field(default_factory=ChoresConfig)
+    kernel_log: KernelLogConfig = field(default_factory=KernelLogConfig)
     uplink: UplinkConfig
     exporter: ExporterConfig = field(default_factory=ExporterConfig)
 
     def __post_init__(self) -> None:
-        """Refuse a burn-in of something else than the host's GPUs: its pass would be taken for proof. ValueError."""
+        """Refuse what cannot work. Raises ValueError."""
+        if self.host is not None and not HOST_NAME.fullmatch(self.host):
+            raise ValueError(f"host: {self.host!r:.80} is no host name: letters, digits, `.`, `-`, `_`, at most 253")
+        for label in fields(self.place):
+            value = getattr(self.place, label.name)
+            if value is not None and not (value.isprintable() and 0 < len(value) <= PLACE_CHARS_MAX):
+                raise ValueError(
+                    f"place: {label.name}: {value!r:.80} is no label: 1 to {PLACE_CHARS_MAX} printable characters"
+                )
+        # The pass of a burn-in of something else than the host's GPUs would be taken for proof.
         if self.devices.backend != "sim" and self.burner.backend in {"sim", "cpu"}:
             raise ValueError(
                 f"burner: backend: {self.burner.backend} proves nothing about the GPUs of devices: "

@@ -14,3 +14,12 @@ def policy_path(name_or_path: str) -> Path:
             if path.is_file():
                 return path
     return Path(name_or_path)
+
+
+FAULTS = "faults"
+"""The directory of the fault catalogue below the policies."""
+
+
+def shipped_dir(name: str) -> Path:
+    """Return a directory of shipped files below the policies; the wheel's place when there is none."""
+    return next((place / name for place in _PLACES if (place / name).is_dir()), _PLACES[0] / name)

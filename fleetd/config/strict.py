@@ -36,9 +36,13 @@ _PLAIN_TAGS = frozenset(f"tag:yaml.org,2002:{name}" for name in ("str", "int", "
 
 
 class ConfigError(Exception):
-    """A configuration that cannot be used; `str` is `file:line: message`, without the line when there is none."""
+    """A configuration that cannot be used; `str` is `file:line: message`, without the line when there is none.
+
+    The message becomes one line: it may quote what stands in the file.
+    """
 
     def __init__(self, path: Path, line: int | None, message: str) -> None:
+        message = " ".join(message.split())
         super().__init__(f"{path}:{line}: {message}" if line is not None else f"{path}: {message}")
         self.path = path
         self.line = line
@@ -148,7 +152,7 @@ class _Builder:
         if found is None:
             raise self._error(root, f"`{key}: {expected}` is missing")
         if not isinstance(found, ScalarNode) or found.value != expected:
-            got = f"`{found.value}`" if isinstance(found, ScalarNode) else "a collection"
+            got = f"`{found.value:.40}`" if isinstance(found, ScalarNode) else "a collection"
             raise self._error(found, f"{key} must be `{expected}`, not {got}")
 
     def dataclass(self, node: Node, cls: type[T], path: str, *, ignore: tuple[str, ...] = ()) -> T:
@@ -162,7 +166,7 @@ class _Builder:
             if key not in declared:
                 near = [d for d in declared if d.startswith(key)] or difflib.get_close_matches(key, declared, n=1)
                 hint = f"; did you mean `{near[0]}`?" if near else f"; there are: {', '.join(declared)}"
-                raise self._error(key_node, f"unknown key `{_join(path, key)}`{hint}")
+                raise self._error(key_node, f"unknown key `{_join(path, key):.200}`{hint}")
             self.lines[_join(path, key)] = _line(key_node)
             values[key] = self.value(value_node, hints[key], _join(path, key))
         for name, declaration in declared.items():
@@ -180,11 +184,13 @@ class _Builder:
         seen: dict[str, int] = {}
         for key_node, value_node in node.value:
             if not isinstance(key_node, ScalarNode) or key_node.tag != "tag:yaml.org,2002:str":
-                shown = f"`{key_node.value}`" if isinstance(key_node, ScalarNode) else _shape(key_node)
+                shown = f"`{key_node.value:.40}`" if isinstance(key_node, ScalarNode) else _shape(key_node)
                 raise self._error(key_node, f"{where}: a key must be text, got {shown}; put it in quotes")
             key = str(key_node.value)
             if key in seen:
-                raise self._error(key_node, f"`{_join(path, key)}` stands a second time; first in line {seen[key]}")
+                raise self._error(
+                    key_node, f"`{_join(path, key):.200}` stands a second time; first in line {seen[key]}"
+                )
             seen[key] = _line(key_node)
             yield key_node, key, value_node
 
@@ -248,7 +254,9 @@ class _Builder:
         number = node.tag in ("tag:yaml.org,2002:int", "tag:yaml.org,2002:float")
         if node.tag not in _PLAIN_TAGS or (number and not _DECIMAL.fullmatch(node.value)):
             # YAML 1.1 reads 1:30 as 90, 010 as 8 and 2026-01-01 as a date; whoever wrote it rarely means that.
-            raise self._error(node, f"`{path}`: `{node.value}` is ambiguous; write a plain number, or text in quotes")
+            raise self._error(
+                node, f"`{path}`: `{node.value:.40}` is ambiguous; write a plain number, or text in quotes"
+            )
         try:
             plain = yaml.SafeLoader("").construct_object(node)
         except ValueError:
@@ -266,14 +274,14 @@ class _Builder:
             # An ordered scale is written by the names of its steps.
             names = {step.name.lower(): step for step in hint}
             if plain not in names:
-                raise self._error(node, f"{where}: `{plain}` is none of {', '.join(names)}")
+                raise self._error(node, f"{where}: `{plain!s:.40}` is none of {', '.join(names)}")
             return names[plain]
         try:
             return msgspec.convert(plain, hint, strict=True)
         except msgspec.ValidationError as error:
             choices = _choices(hint)
             if choices:
-                raise self._error(node, f"{where}: `{plain}` is none of {', '.join(choices)}") from None
+                raise self._error(node, f"{where}: `{plain!s:.40}` is none of {', '.join(choices)}") from None
             raise self._error(node, f"{where}: {str(error)[:1].lower()}{str(error)[1:]}") from None
 
 
@@ -288,7 +296,7 @@ def _is_null(node: Node) -> bool:
 def _shape(node: Node) -> str:
     if isinstance(node, MappingNode):
         return "a mapping"
-    return "a list" if isinstance(node, SequenceNode) else "nothing" if _is_null(node) else f"`{node.value}`"
+    return "a list" if isinstance(node, SequenceNode) else "nothing" if _is_null(node) else f"`{node.value:.40}`"
 
 
 def _choices(hint: Any) -> tuple[str, ...]:

@@ -8,14 +8,12 @@ from fleetd.controller.desk import Desk
 from fleetd.controller.dispatcher import Dispatcher, DispatcherConfig
 from fleetd.controller.intake import Intake
 from fleetd.controller.judge import Judge
+from fleetd.controller.watch import Watch
 from fleetd.core.policy import Policy
-from fleetd.model.event import TimePassed
-from fleetd.ports import Actuator, Clock, RunBlocking, Store, StoreError
+from fleetd.model.host import Host
+from fleetd.ports import Actuator, Clock, RunBlocking, Store
 
 _log = structlog.get_logger(__name__)
-
-TICK_SECONDS = 1.0
-"""How often hosts that wait for a burn-in are looked at: how late a time-out may be seen."""
 
 
 class Controller:
@@ -32,20 +30,28 @@ class Controller:
         dispatcher: DispatcherConfig,
     ) -> None:
         self._store = store
-        self._clock = clock
         self.dispatcher = Dispatcher(
             store=store, actuator=actuator, clock=clock, run_blocking=run_blocking, config=dispatcher
         )
         self.judge = Judge(
-            store=store, policy=policy, clock=clock, run_blocking=run_blocking, dispatcher=self.dispatcher
+            store=store,
+            policy=policy,
+            clock=clock,
+            run_blocking=run_blocking,
+            dispatcher=self.dispatcher,
+            on_host=self._host_changed,
         )
-        self.intake = Intake(judge=self.judge, dispatcher=self.dispatcher)
+        self.intake = Intake(judge=self.judge, dispatcher=self.dispatcher, clock=clock)
+        self.watch = Watch(judge=self.judge, dispatcher=self.dispatcher, telemetry=self.intake.telemetry, clock=clock)
+        self.dispatcher.on_session = self.watch.session_changed
         self.desk = Desk(judge=self.judge, store=store, telemetry=self.intake.telemetry, run_blocking=run_blocking)
 
     def load(self) -> None:
         """Go on from the ledger. Raises StoreError."""
         image = self._store.load()
         self.judge.adopt(image)
+        for host in image.hosts:
+            self.watch.host_changed(host)
         _log.info("ledger loaded", hosts=len(image.hosts), open_orders=len(image.open_orders))
 
     async def run(self) -> None:
@@ -53,14 +59,7 @@ class Controller:
         async with asyncio.TaskGroup() as group:
             group.create_task(self.judge.run())
             group.create_task(self.dispatcher.run())
-            group.create_task(self._watch_time())
+            group.create_task(self.watch.run())
 
-    async def _watch_time(self) -> None:
-        while True:
-            await self._clock.sleep_s(TICK_SECONDS)
-            waiting = [host.name for host in self.judge.hosts.values() if host.pending is not None]
-            for name in waiting:
-                try:
-                    await self.judge.submit(TimePassed(host=name))
-                except StoreError:
-                    break  # the judge has logged and counted it; the next tick looks again
+    def _host_changed(self, host: Host) -> None:
+        self.watch.host_changed(host)

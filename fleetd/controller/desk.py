@@ -1,10 +1,23 @@
 """Where operators come in: look at hosts, quarantine, release, ask why."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 from fleetd.controller.judge import Judge
-from fleetd.model.event import OperatorQuarantined, OperatorReleased
+from fleetd.model.event import (
+    AutomationResumed,
+    AutomationStopped,
+    BudgetRearmed,
+    Event,
+    FleetEvent,
+    IncidentClosed,
+    OperatorBurnin,
+    OperatorQuarantined,
+    OperatorReleased,
+    OperatorRepairs,
+    OperatorRetires,
+)
 from fleetd.model.finding import Finding
+from fleetd.model.fleet import FleetRecord
 from fleetd.model.host import Host
 from fleetd.model.ids import HostName
 from fleetd.model.telemetry import GpuSample
@@ -42,32 +55,70 @@ class Desk:
         await self._run_blocking(lambda: findings.extend(self._store.findings(name, limit=FINDINGS_SHOWN)))
         return host, self._telemetry.get(name, ()), tuple(findings)
 
-    async def quarantine(self, peer: Peer, name: HostName, reason: str) -> Host:
+    async def quarantine(self, peer: Peer, name: HostName, reason: str, *, expires_at_s: float | None = None) -> Host:
         """Put an operator's hold on a host. Raises Refused, StoreError."""
-        self._known(name)
-        _require_operator(peer)
-        event = OperatorQuarantined(host=name, who=peer.name, reason=_reason(reason))
-        step = await self._judge.submit(event)
-        if step.refused:
-            raise Refused(step.why)
-        return step.state
+        return await self._ask(
+            peer,
+            name,
+            lambda: OperatorQuarantined(host=name, who=peer.name, reason=_reason(reason), expires_at_s=expires_at_s),
+        )
 
     async def release(self, peer: Peer, name: HostName, reason: str, *, override: bool) -> Host:
         """Lift the holds of a host. Raises Refused when the proof is missing and `override` is not set; StoreError."""
+        return await self._ask(
+            peer, name, lambda: OperatorReleased(host=name, who=peer.name, reason=_reason(reason), override=override)
+        )
+
+    async def burnin(self, peer: Peer, name: HostName, reason: str, *, level: str | None) -> Host:
+        """Run a burn-in on a host; None: the level that proves it. Raises Refused, StoreError."""
+        return await self._ask(
+            peer, name, lambda: OperatorBurnin(host=name, who=peer.name, reason=_reason(reason), level=level)
+        )
+
+    async def repair(self, peer: Peer, name: HostName, reason: str) -> Host:
+        """Leave a host to a person until he orders a burn-in. Raises Refused, StoreError."""
+        return await self._ask(peer, name, lambda: OperatorRepairs(host=name, who=peer.name, reason=_reason(reason)))
+
+    async def retire(self, peer: Peer, name: HostName, reason: str) -> Host:
+        """Take a host out of the fleet for good. Raises Refused, StoreError."""
+        return await self._ask(peer, name, lambda: OperatorRetires(host=name, who=peer.name, reason=_reason(reason)))
+
+    async def fleet(self) -> FleetRecord:
+        """Return tripped budgets, the kill switch and open incidents."""
+        return self._judge.record
+
+    async def rearm_budget(self, peer: Peer, reason: str) -> FleetRecord:
+        """Let automatic quarantines through again after budgets tripped. Raises Refused, StoreError."""
+        return await self._ask_fleet(peer, lambda who: BudgetRearmed(who=who, reason=_reason(reason)))
+
+    async def stop_automation(self, peer: Peer, reason: str) -> FleetRecord:
+        """Stop every automatic action at once. Raises Refused, StoreError."""
+        return await self._ask_fleet(peer, lambda who: AutomationStopped(who=who, reason=_reason(reason)))
+
+    async def resume_automation(self, peer: Peer, reason: str) -> FleetRecord:
+        """Take the kill switch back. Raises Refused, StoreError."""
+        return await self._ask_fleet(peer, lambda who: AutomationResumed(who=who, reason=_reason(reason)))
+
+    async def close_incident(self, peer: Peer, incident: str, reason: str, *, acquit: bool) -> FleetRecord:
+        """Close an incident; its hosts are acquitted, or judged as they are. Raises Refused, StoreError."""
+        return await self._ask_fleet(
+            peer, lambda who: IncidentClosed(incident=incident, who=who, reason=_reason(reason), acquit=acquit)
+        )
+
+    async def _ask(self, peer: Peer, name: HostName, make: Callable[[], Event]) -> Host:
         self._known(name)
         _require_operator(peer)
-        event = OperatorReleased(host=name, who=peer.name, reason=_reason(reason), override=override)
-        step = await self._judge.submit(event)
+        step = await self._judge.submit(make())
         if step.refused:
             raise Refused(step.why)
         return step.state
 
-    async def rearm_budget(self, peer: Peer, reason: str) -> None:
-        """Let automatic quarantines through again after the budget tripped. Raises Refused, StoreError."""
+    async def _ask_fleet(self, peer: Peer, make: Callable[[str], FleetEvent]) -> FleetRecord:
         _require_operator(peer)
-        if not self._judge.budget_tripped:
-            raise Refused("the quarantine budget has not tripped: there is nothing to re-arm")
-        await self._judge.rearm_budget(f"operator:{peer.name}", _reason(reason))
+        step = await self._judge.submit_fleet(make(f"operator:{peer.name}"))
+        if step.refused:
+            raise Refused(step.why)
+        return self._judge.record
 
     async def explain(self, name: HostName) -> tuple[tuple[float, str], ...]:
         """Return (wall time, why) of each step of a host, oldest first. Raises Refused, StoreError."""

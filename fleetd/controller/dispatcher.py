@@ -2,8 +2,8 @@
 
 import asyncio
 from collections import deque
-from collections.abc import AsyncIterator, Sequence
-from dataclasses import dataclass
+from collections.abc import AsyncIterator, Callable, Sequence
+from dataclasses import dataclass, replace
 from functools import partial
 
 import structlog
@@ -41,6 +41,9 @@ class Dispatcher:
         self._ready: asyncio.Queue[HostName] = asyncio.Queue()  # bounded by the number of hosts: one entry a host
         self._burnins: dict[HostName, dict[OrderId, RunBurnin]] = {}
         self._sessions: dict[HostName, asyncio.Queue[RunBurnin | None]] = {}
+        self._ahead_s: dict[HostName, float] = {}  # bounded by the number of hosts
+        self.on_session: Callable[[HostName, bool], None] = lambda _host, _there: None
+        """Hears of each agent that comes and goes."""
         self.failures_total = 0
         self.carried_out_total = 0
 
@@ -53,6 +56,15 @@ class Dispatcher:
     def open_orders(self) -> int:
         """Orders that nobody has confirmed."""
         return sum(map(len, self._fleet.values())) + sum(map(len, self._burnins.values()))
+
+    def has_session(self, host: HostName) -> bool:
+        """Whether the agent of a host has a stream open."""
+        return host in self._sessions
+
+    def set_skew(self, host: HostName, skew_s: float) -> None:
+        """Note how far the clock of a host is ahead of ours: its orders are sent in its time."""
+        # Against our monotonic clock: our own wall clock may be set while the host stays connected.
+        self._ahead_s[host] = skew_s + self._clock.wall_s() - self._clock.elapsed_s()
 
     def issue(self, orders: Sequence[Order]) -> None:
         """Take over orders that are on disk."""
@@ -108,6 +120,7 @@ class Dispatcher:
         if older is not None:
             older.put_nowait(None)
         self._sessions[host] = session
+        self.on_session(host, True)  # noqa: FBT003 - a plain callback
         for order in self._burnins.get(host, {}).values():
             session.put_nowait(order)
         try:
@@ -117,10 +130,17 @@ class Dispatcher:
                 if order_or_end.not_after_s < self._clock.wall_s():
                     await self.finish_burnin(host, order_or_end.id, "void: its time ran out before the agent had it")
                     continue
-                yield order_or_end
+                yield self._in_its_time(order_or_end)
         finally:
             if self._sessions.get(host) is session:
                 del self._sessions[host]
+                self.on_session(host, False)  # noqa: FBT003 - a plain callback
+
+    def _in_its_time(self, order: RunBurnin) -> RunBurnin:
+        """The order with its times on the clock of the host, which decides there whether it came too late."""
+        ours_s = self._clock.wall_s() - self._clock.elapsed_s()
+        skew_s = round(self._ahead_s.get(order.host, ours_s) - ours_s, 3)  # no noise where there is no skew
+        return replace(order, issued_at_s=order.issued_at_s + skew_s, not_after_s=order.not_after_s + skew_s)
 
     async def finish_burnin(self, host: HostName, order_id: OrderId, result: str) -> None:
         """Close a burn-in order: its agent has it on disk, refused it, or it is void. Raises StoreError."""

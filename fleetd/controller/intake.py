@@ -7,23 +7,28 @@ import structlog
 from fleetd.controller.dispatcher import Dispatcher
 from fleetd.controller.judge import Judge
 from fleetd.core import inbox
-from fleetd.model.event import AgentConnected, BurninRefused, FindingReceived
+from fleetd.model.event import AgentConnected, BurninAccepted, BurninRefused, FindingReceived
 from fleetd.model.finding import Finding
 from fleetd.model.host import Hello
 from fleetd.model.ids import HostName, OrderId, SpoolId
 from fleetd.model.journal import SpoolProgress
 from fleetd.model.order import RunBurnin
 from fleetd.model.telemetry import GpuSample
-from fleetd.ports import Peer, Refused
+from fleetd.ports import Clock, Peer, Refused
 
 _log = structlog.get_logger(__name__)
+
+
+SKEW_SECONDS = 5.0
+"""A clock that is less off than this is taken for right: the hello's way took time too."""
 
 
 class Intake:
     """The controller's `AgentDoor`."""
 
-    def __init__(self, *, judge: Judge, dispatcher: Dispatcher) -> None:
+    def __init__(self, *, judge: Judge, dispatcher: Dispatcher, clock: Clock) -> None:
         self._judge = judge
+        self._clock = clock
         self._dispatcher = dispatcher
         self._telemetry: dict[HostName, tuple[GpuSample, ...]] = {}  # bounded by the number of hosts
         self.findings_total = 0
@@ -36,9 +41,17 @@ class Intake:
         return self._telemetry
 
     async def hello(self, peer: Peer, hello: Hello, spool: SpoolId) -> int:
-        """Register a connection. Raises Refused for a host that the peer may not speak for; StoreError."""
+        """Register a connection. Raises Refused for a host that the peer may not speak for, or speaks for late.
+
+        Raises StoreError.
+        """
         _may_speak_for(peer, hello.host)
-        await self._judge.submit(AgentConnected(host=hello.host, hello=hello))
+        # Set before the decision: an order that follows from it goes out at once to a stream that is open already.
+        skew_s = 0.0 if hello.at_s is None else hello.at_s - self._clock.wall_s()
+        self._dispatcher.set_skew(hello.host, skew_s if abs(skew_s) >= SKEW_SECONDS else 0.0)
+        step = await self._judge.submit(AgentConnected(host=hello.host, hello=hello))
+        if step.state.boot_id != hello.boot_id and not step.refused:
+            raise Refused(step.why)
         return self._judge.last_seq(hello.host, spool)
 
     async def finding(self, host: HostName, spool: SpoolId, seq: int, finding: Finding) -> int:
@@ -65,9 +78,11 @@ class Intake:
         return self._dispatcher.agent_orders(host)
 
     async def order_confirmed(self, host: HostName, order_id: OrderId, refused: str) -> None:
-        """Close an order that the agent has on disk, or judge its refusal. Raises StoreError."""
+        """Judge that the agent has an order on disk or refuses it, and close it. Raises StoreError."""
         if refused:
             await self._judge.submit(BurninRefused(host=host, order_id=order_id, why=refused))
+        else:
+            await self._judge.submit(BurninAccepted(host=host, order_id=order_id))
         await self._dispatcher.finish_burnin(host, order_id, f"refused: {refused}" if refused else "accepted")
 
 

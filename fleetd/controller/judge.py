@@ -1,17 +1,21 @@
 """One decision after the other: events in, decided by the core, on disk, then told to whoever waits."""
 
 import asyncio
-from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from collections import deque
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 
 import structlog
 
 from fleetd.controller.dispatcher import Dispatcher
-from fleetd.core.budget import FleetView, after, view_of
+from fleetd.core.fleet import Fleet
+from fleetd.core.fleetwide import judge_fleet, rejudgement
 from fleetd.core.judgement import judge
 from fleetd.core.policy import Policy
+from fleetd.core.replay import counts_once
 from fleetd.core.step import Step
-from fleetd.model.event import Event, FindingReceived, TimePassed
+from fleetd.model.event import AgentConnected, AgentSilent, AnyEvent, Event, FindingReceived, FleetEvent, TimePassed
+from fleetd.model.fleet import FleetRecord
 from fleetd.model.host import Host
 from fleetd.model.ids import FindingId, HostName, SpoolId
 from fleetd.model.journal import JournalEntry, SpoolProgress, StoreImage
@@ -24,29 +28,51 @@ QUEUE_MAX = 4096
 BATCH_MAX = 256
 """Events decided and written in one transaction: one disk sync serves them all."""
 
+AnyStep = Step[Host] | Step[None]
+
 
 @dataclass(frozen=True, slots=True)
 class _Waiting:
-    event: Event
+    event: AnyEvent
     progress: SpoolProgress | None
-    decided: "asyncio.Future[Step[Host]]"
+    decided: "asyncio.Future[AnyStep] | None"
+    """None: nobody waits for it, it followed from another decision."""
+
+
+@dataclass(slots=True, kw_only=True)
+class _Batch:
+    """What a transaction is about to change."""
+
+    hosts: dict[HostName, Host] = field(default_factory=dict)
+    spools: dict[tuple[HostName, SpoolId], int] = field(default_factory=dict)
+    entries: list[JournalEntry] = field(default_factory=list)
+    decided: list[tuple[_Waiting, AnyStep]] = field(default_factory=list)
 
 
 class Judge:
     """Owns the fleet's state. Nothing else changes a host."""
 
     def __init__(
-        self, *, store: Store, policy: Policy, clock: Clock, run_blocking: RunBlocking, dispatcher: Dispatcher
+        self,
+        *,
+        store: Store,
+        policy: Policy,
+        clock: Clock,
+        run_blocking: RunBlocking,
+        dispatcher: Dispatcher,
+        on_host: Callable[[Host], None] = lambda _: None,
     ) -> None:
+        """Wire it; `on_host` hears of every host after a decision on it is on disk."""
         self._store = store
         self._policy = policy
         self._clock = clock
         self._run_blocking = run_blocking
         self._dispatcher = dispatcher
+        self._on_host = on_host
         self._queue: asyncio.Queue[_Waiting] = asyncio.Queue(maxsize=QUEUE_MAX)
         self._hosts: dict[HostName, Host] = {}
         self._spools: dict[tuple[HostName, SpoolId], int] = {}
-        self._fleet = FleetView()
+        self._fleet = Fleet(policy)
         self.decisions_total = 0
         self.withheld_total = 0
         self.store_errors_total = 0
@@ -61,29 +87,22 @@ class Judge:
         """The policy in force."""
         return self._policy
 
+    @property
+    def record(self) -> FleetRecord:
+        """Tripped budgets, the kill switch, open incidents."""
+        return self._fleet.record
+
+    @property
+    def budget_tripped(self) -> bool:
+        """Whether automatic quarantines of some area are withheld until a human re-arms its budget."""
+        return bool(self._fleet.record.tripped)
+
     def adopt(self, image: StoreImage) -> None:
         """Go on from a ledger: hosts, spools, what the budgets have spent, and the orders that are still open."""
         self._hosts = {host.name: host for host in image.hosts}
         self._spools = {(host, progress.spool): progress.seq for host, progress in image.spools}
-        self._fleet = view_of(
-            image.hosts,
-            quarantined_at_s=image.quarantined_at_s,
-            budget=self._policy.budgets.quarantines,
-            tripped=image.budget_tripped,
-        )
+        self._fleet = Fleet.of(image, self._policy)
         self._dispatcher.issue(image.open_orders)
-
-    @property
-    def budget_tripped(self) -> bool:
-        """Whether automatic quarantines are withheld until a human re-arms the budget."""
-        return self._fleet.tripped
-
-    async def rearm_budget(self, who: str, reason: str) -> None:
-        """Let automatic quarantines through again; what was withheld stays withheld. Raises StoreError."""
-        now_s = self._clock.wall_s()
-        await self._run_blocking(lambda: self._store.rearm_budget(at_s=now_s, who=who, reason=reason))
-        self._fleet = replace(self._fleet, tripped=False)
-        _log.warning("quarantine budget re-armed", who=who, reason=reason)
 
     def last_seq(self, host: HostName, spool: SpoolId) -> int:
         """Return the highest sequence number on disk for a spool; 0 when it is new."""
@@ -91,7 +110,18 @@ class Judge:
 
     async def submit(self, event: Event, progress: SpoolProgress | None = None) -> Step[Host]:
         """Have an event decided; returns when the decision is on disk. Raises StoreError when it could not be."""
-        decided: asyncio.Future[Step[Host]] = asyncio.get_running_loop().create_future()
+        step = await self._put(event, progress)
+        assert step.state is not None  # noqa: S101 - an event of a host leads to a step of a host
+        return step
+
+    async def submit_fleet(self, event: FleetEvent) -> Step[None]:
+        """Have an event of the whole fleet decided, with what it means for each host. Raises StoreError."""
+        step = await self._put(event, None)
+        assert step.state is None  # noqa: S101 - an event of the fleet leads to a step of the fleet
+        return step
+
+    async def _put(self, event: AnyEvent, progress: SpoolProgress | None) -> AnyStep:
+        decided: asyncio.Future[AnyStep] = asyncio.get_running_loop().create_future()
         await self._queue.put(_Waiting(event, progress, decided))
         return await decided
 
@@ -104,37 +134,50 @@ class Judge:
             try:
                 await self._decide(batch)
             except StoreError as error:
+                self._fleet.roll_back()
                 self.store_errors_total += 1
                 _log.error("the ledger refused; nothing was decided", events=len(batch), error=str(error))
                 for waiting in batch:
-                    if not waiting.decided.done():
+                    if waiting.decided is not None and not waiting.decided.done():
                         waiting.decided.set_exception(StoreError(str(error)))
 
     async def _decide(self, batch: list[_Waiting]) -> None:
         counted = await self._counted_before(batch)
-        hosts: dict[HostName, Host] = {}
-        spools: dict[tuple[HostName, SpoolId], int] = {}
-        fleet = self._fleet
-        steps: list[Step[Host]] = []
-        entries: list[JournalEntry] = []
-        for waiting in batch:
-            event, now_s = waiting.event, self._clock.wall_s()
-            before = hosts.get(event.host) or self._hosts.get(event.host)
-            step = self._step(now_s, before, event, fleet, counted)
-            steps.append(step)
-            if waiting.progress is not None:
-                spools[event.host, waiting.progress.spool] = waiting.progress.seq
-            if _leaves_no_trace(event, before, step):
-                continue
-            hosts[event.host] = step.state
-            fleet = after(fleet, before=before, step=step, now_s=now_s, budget=self._policy.budgets.quarantines)
-            entries.append(_entry(now_s, waiting, step))
-        if entries:
-            await self._run_blocking(lambda: self._store.commit(entries))
-        self._hosts.update(hosts)
-        self._spools.update(spools)
-        self._fleet = fleet
-        self._tell(batch, steps)
+        made = _Batch()
+        todo = deque(batch)
+        while todo:
+            todo.extendleft(reversed(self._decide_one(todo.popleft(), made, counted)))
+        if made.entries:
+            await self._run_blocking(lambda: self._store.commit(made.entries))
+        self._fleet.commit()
+        self._hosts.update(made.hosts)
+        self._spools.update(made.spools)
+        self._tell(made)
+
+    def _decide_one(self, waiting: _Waiting, made: _Batch, counted: set[FindingId]) -> list[_Waiting]:
+        """Decide one event into the batch; returns what follows from it, to be decided next."""
+        event, now_s = waiting.event, self._clock.wall_s()
+        before: Host | None = None
+        step: AnyStep
+        follows: list[Event]
+        if isinstance(event, FleetEvent):
+            step = judge_fleet(now_s=now_s, record=self._fleet.record, event=event)
+            names = () if step.refused else sorted({*self._hosts, *made.hosts})
+            known = (made.hosts.get(name) or self._hosts[name] for name in names)
+            follows = [e for host in known if (e := rejudgement(event, host)) is not None]
+        else:
+            before = made.hosts.get(event.host) or self._hosts.get(event.host)
+            step = self._step(now_s, before, event, counted)
+            follows = list(step.followups)
+        made.decided.append((waiting, step))
+        if waiting.progress is not None and not isinstance(event, FleetEvent):
+            made.spools[event.host, waiting.progress.spool] = waiting.progress.seq
+        if not _leaves_no_trace(event, before, step):
+            if step.state is not None:
+                made.hosts[step.state.name] = step.state
+            self._fleet.apply(now_s=now_s, before=before, event=event, step=step)
+            made.entries.append(_entry(now_s, waiting, step))
+        return [_Waiting(event, None, None) for event in follows]
 
     async def _counted_before(self, batch: list[_Waiting]) -> set[FindingId]:
         """Findings that were judged before: resent by a new spool, or found again by a repeated run."""
@@ -149,42 +192,47 @@ class Judge:
         await self._run_blocking(look)
         return known
 
-    def _step(
-        self, now_s: float, before: Host | None, event: Event, fleet: FleetView, counted: set[FindingId]
-    ) -> Step[Host]:
+    def _step(self, now_s: float, before: Host | None, event: Event, counted: set[FindingId]) -> Step[Host]:
         if isinstance(event, FindingReceived):
             if event.finding.id in counted and before is not None:
-                return Step(state=before, orders=(), why=f"finding {event.finding.id} again: it counts once")
+                return Step(state=before, why=counts_once(event.finding.id))
             counted.add(event.finding.id)
-        return judge(now_s=now_s, host=before, event=event, fleet=fleet, policy=self._policy)
+        return judge(now_s=now_s, host=before, event=event, fleet=self._fleet, policy=self._policy)
 
-    def _tell(self, batch: list[_Waiting], steps: list[Step[Host]]) -> None:
-        for waiting, step in zip(batch, steps, strict=True):
+    def _tell(self, made: _Batch) -> None:
+        for waiting, step in made.decided:
             self.decisions_total += 1
             self.withheld_total += len(step.withheld)
             self._dispatcher.issue(step.orders)
-            if step.orders or step.withheld or not isinstance(waiting.event, TimePassed):
+            if step.orders or step.withheld or not isinstance(waiting.event, TimePassed | AgentSilent):
                 _log.info(
                     "decided",
-                    host=step.state.name,
+                    host=step.state.name if step.state is not None else None,
                     on=type(waiting.event).__name__,
-                    state=step.state.state,
+                    state=step.state.state if step.state is not None else None,
                     orders=[order.id for order in step.orders],
                     withheld=[withheld.order.id for withheld in step.withheld],
                     why=step.why,
                 )
-            if not waiting.decided.done():
+            if waiting.decided is not None and not waiting.decided.done():
                 waiting.decided.set_result(step)
+        for host in made.hosts.values():
+            self._on_host(host)
 
 
-def _leaves_no_trace(event: Event, before: Host | None, step: Step[Host]) -> bool:
-    """Whether there is nothing to write: time passed and nothing was due, or a request about a host nobody knows."""
-    if isinstance(event, TimePassed):
-        return step.state == before and not step.orders
+def _leaves_no_trace(event: AnyEvent, before: Host | None, step: AnyStep) -> bool:
+    """Whether there is nothing to write: nothing was due, or a request about a host nobody knows."""
+    if isinstance(event, TimePassed | AgentSilent) or _stale_hello(event, before):
+        return step.state == before and not step.orders and step.fleet is None
     return before is None and step.refused
 
 
-def _entry(now_s: float, waiting: _Waiting, step: Step[Host]) -> JournalEntry:
+def _stale_hello(event: AnyEvent, before: Host | None) -> bool:
+    """A hello of an earlier boot: told once, not once a reconnect."""
+    return isinstance(event, AgentConnected) and before is not None and event.hello.boot_id in before.boots
+
+
+def _entry(now_s: float, waiting: _Waiting, step: AnyStep) -> JournalEntry:
     return JournalEntry(
         at_s=now_s,
         event=waiting.event,
@@ -192,7 +240,7 @@ def _entry(now_s: float, waiting: _Waiting, step: Step[Host]) -> JournalEntry:
         orders=step.orders,
         withheld=step.withheld,
         refused=step.refused,
-        trips_budget=step.trips_budget,
+        fleet=step.fleet,
         why=step.why,
         progress=waiting.progress,
     )

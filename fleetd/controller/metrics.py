@@ -49,8 +49,18 @@ class ControllerCollector(Collector):
 
     def _work(self) -> Iterator[Metric]:
         judge, dispatcher, intake = self._controller.judge, self._controller.dispatcher, self._controller.intake
-        tripped = "1 while automatic quarantines are withheld until a human re-arms the budget."
-        yield GaugeMetricFamily("fleetd_budget_tripped", tripped, value=float(judge.budget_tripped))
+        record = judge.record
+        for name, help_text, number in (
+            ("fleetd_budget_tripped", "Budgets that withhold quarantines until a human re-arms them.", record.tripped),
+            ("fleetd_incidents_open", "Open incidents.", record.incidents),
+        ):
+            yield GaugeMetricFamily(name, help_text, value=len(number))
+        stopped = float(record.stopped is not None)
+        yield GaugeMetricFamily("fleetd_automation_stopped", "1 while the kill switch is on.", value=stopped)
+        charged = sum(bool(host.charges) for host in list(judge.hosts.values()))
+        yield GaugeMetricFamily("fleetd_hosts_charged", "Hosts whose quarantine is withheld.", value=charged)
+        away = self._controller.watch.away
+        yield GaugeMetricFamily("fleetd_hosts_away", "Hosts whose agent is not connected.", value=away)
         yield GaugeMetricFamily("fleetd_orders_open", "Orders not yet confirmed.", value=dispatcher.open_orders)
         for name, help_text, value in (
             ("fleetd_decisions", "Events judged.", judge.decisions_total),

@@ -48,9 +48,7 @@ def burnin_objection(fleet: Fleet, *, policy: Policy) -> str | None:
     return None
 
 
-def trip(
-    record: FleetRecord, found: Objection, *, now_s: float, tell_again_s: float
-) -> tuple[FleetRecord, bool]:
+def trip(record: FleetRecord, found: Objection, *, now_s: float, tell_again_s: float) -> tuple[FleetRecord, bool]:
     """The record with the budget tripped, and whether a human is to be paged about it now."""
     old = next((t for t in record.tripped if t.key == found.key), None)
     if old is None:

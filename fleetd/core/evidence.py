@@ -1,64 +1,33 @@
-"""What bad findings do to a host: accuse, match the policy's rules, respond as far as stage, class and budget allow."""
+"""What bad findings do to a host: hold it, charge it, look again or tell, as far as stage, class and limits allow."""
 
-from dataclasses import dataclass
-
-from fleetd.core import budget
-from fleetd.core.budget import OUT_OF_SERVICE, FleetView
-from fleetd.core.lifecycle import Draft
-from fleetd.core.policy import (
-    Accusation,
-    Action,
-    Burnin,
-    FindingKind,
-    Policy,
-    Stage,
-    covers,
-    first_match,
-    strongest,
-)
-from fleetd.model.finding import BurninEnded, DeviceFault, FaultClass, Finding, Scope, Severity
-from fleetd.model.host import Host, Lifecycle
+from fleetd.core import budget, repair, storm
+from fleetd.core.accuse import HARMLESS, Response, respond
+from fleetd.core.lifecycle import Draft, slot_of
+from fleetd.core.policy import Action, Burnin, Stage, covers, strongest
+from fleetd.core.repair import Advice
+from fleetd.model.finding import BurninEnded, Finding, Scope
+from fleetd.model.fleet import IncidentKind
+from fleetd.model.host import Charge, Hold, Host, Lifecycle
 from fleetd.model.ids import GpuId
 
-HARMLESS = frozenset({Action.NONE, Action.MONITOR})
-"""Actions that leave a host as it is."""
 
-CARRIED_OUT = frozenset({*HARMLESS, Action.QUARANTINE, Action.NOTIFY})
-"""Actions that fleetd can do itself. For any other it tells a human what the policy asks for."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Response:
-    """What the policy answers to one accusation, after the safeguards that no policy can switch off."""
-
-    accusation: Accusation
-    then: Action | Burnin
-    stage: Stage
-    why: str
-    """The accusation, the rule, and what a safeguard changed."""
-
-
-def weigh(draft: Draft, finding: Finding, fleet: FleetView, *, ordered: bool) -> None:
+def weigh(draft: Draft, finding: Finding, *, ordered: bool) -> None:
     """Judge a failed burn-in or a device fault.
 
     Args:
         draft: the host's step; a pending burn-in that has ended is already taken off it.
         finding: what was found.
-        fleet: the counts for the budget.
         ordered: whether this is the result of the burn-in that was pending, so that a rerun counts as an attempt.
     """
-    for gpu, fault_class in _blamed(finding):
-        if gpu is not None and fault_class is FaultClass.CHIP_TRANSIENT:
-            draft.strike(gpu, finding.id, finding.at_s)
-    responses = tuple(_respond(draft.policy, a) for a in _accusations(finding, draft.host))
+    responses = respond(draft, finding)
     failed = isinstance(finding, BurninEnded)
-    serious = failed or any(r.then not in HARMLESS and r.stage is not Stage.OBSERVE for r in responses)
-    if draft.host.state in OUT_OF_SERVICE:
-        _add_evidence(draft, finding, responses)
+    serious = failed or any(_serious(r) for r in responses)
+    if draft.host.held:
+        _add_evidence(draft, finding, responses, ordered=ordered)
         return
     if serious:
         _void(draft, finding, running=False)
-    if _quarantine(draft, finding, fleet, responses):
+    if _quarantine(draft, finding, responses):
         return
     said = "; ".join(r.why for r in responses)
     if serious and draft.host.proof is not None:
@@ -71,6 +40,12 @@ def weigh(draft: Draft, finding: Finding, fleet: FleetView, *, ordered: bool) ->
     _look_again_or_notify(draft, responses, ordered=ordered)
 
 
+def _serious(r: Response) -> bool:
+    """Whether the host is in question. A fault of an application that a human is told of is not the host's."""
+    only_told = r.then is Action.NOTIFY and r.accusation.scope is Scope.APP
+    return r.then not in HARMLESS and r.stage is not Stage.OBSERVE and not only_told
+
+
 def _void(draft: Draft, finding: Finding, *, running: bool) -> None:
     """Take the proof back that was given before this evidence, and on request stop waiting for a run that began before.
 
@@ -79,128 +54,171 @@ def _void(draft: Draft, finding: Finding, *, running: bool) -> None:
     if finding.boot_id == draft.host.boot_id:
         draft.set(proof=None)
         if running:
-            draft.set(pending=None, attempts=0)
+            draft.set(pending=None, due=None, attempts=0)
 
 
-def _blamed(finding: Finding) -> tuple[tuple[GpuId | None, FaultClass], ...]:
-    if isinstance(finding, DeviceFault):
-        return ((finding.gpu, finding.fault_class),)
-    return tuple((c.gpu, c.fault_class) for c in finding.culprits) or ((None, finding.fault_class),)
+# ── hosts that are held ─────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def _accusations(finding: Finding, host: Host) -> tuple[Accusation, ...]:
-    strikes = {gpu: tuple(s.at_s for s in host.strikes if s.gpu == gpu) for gpu, _ in _blamed(finding) if gpu}
-    if isinstance(finding, DeviceFault):
-        return (
-            Accusation(
-                kind=FindingKind.DEVICE,
-                fault_class=finding.fault_class,
-                gpu=finding.gpu,
-                index=finding.index,
-                at_s=finding.at_s,
-                why=f"{finding.code}: {finding.why}",
-                code=finding.code,
-                scope=finding.scope,
-                severity=finding.severity,
-                strikes_at_s=strikes.get(finding.gpu, ()) if finding.gpu else (),
-            ),
-        )
-    blamed = tuple((c.gpu, c.index, c.fault_class, c.why) for c in finding.culprits)
-    return tuple(
-        Accusation(
-            kind=FindingKind.BURNIN,
-            fault_class=fault_class,
-            gpu=gpu,
-            index=index,
-            at_s=finding.at_s,
-            why=f"burn-in `{finding.level}` failed: {why}",
-            code=None,
-            scope=None,
-            severity=None,
-            strikes_at_s=strikes.get(gpu, ()) if gpu else (),
-        )
-        for gpu, index, fault_class, why in (blamed or ((None, None, finding.fault_class, finding.why),))
-    )
-
-
-def _respond(policy: Policy, accusation: Accusation) -> Response:
-    rule = first_match(policy.rules, accusation)
-    where = f"gpu {accusation.index} ({accusation.gpu})" if accusation.gpu else "the host"
-    said = f"{where} is accused of {accusation.fault_class}: {accusation.why}"
-    if rule is None:
-        # A failure that no rule knows goes to a human: silence would look like health.
-        loud = accusation.severity is None or accusation.severity >= Severity.ERROR
-        then: Action | Burnin = Action.NOTIFY if loud else Action.NONE
-        return Response(accusation=accusation, then=then, stage=Stage.ENFORCE, why=f"{said}; no rule is about it")
-    said = f"{said}; rule `{rule.name}` says {_words(rule.then)}"
-    then = rule.then
-    if then is Action.QUARANTINE and (objection := _not_blamable(accusation)):
-        said, then = f"{said}, but {objection}: a human is told instead", Action.NOTIFY
-    elif isinstance(then, Action) and then not in CARRIED_OUT:
-        said, then = f"{said}, which fleetd cannot do by itself: a human is told instead", Action.NOTIFY
-    return Response(accusation=accusation, then=then, stage=rule.stage, why=said)
-
-
-def _words(then: Action | Burnin) -> str:
-    return f"burnin: {then.burnin}" if isinstance(then, Burnin) else then
-
-
-def _not_blamable(accusation: Accusation) -> str | None:
-    """Why this accusation may not take the host away from its users whatever the policy says."""
-    if not accusation.fault_class.is_hardware:
-        return f"{accusation.fault_class} is no evidence against the hardware"
-    if accusation.scope is Scope.APP:
-        return "a fault of an application is no evidence against the host"
-    if accusation.kind is FindingKind.BURNIN and accusation.gpu is None:
-        return "the burn-in names no culprit"
-    return None
-
-
-def _add_evidence(draft: Draft, finding: Finding, responses: tuple[Response, ...]) -> None:
+def _add_evidence(draft: Draft, finding: Finding, responses: tuple[Response, ...], *, ordered: bool) -> None:
     """On a host that is out of service: no second order, whatever is found."""
+    before = draft.host.marks
     for r in responses:
         if isinstance(finding, BurninEnded) or (r.accusation.fault_class.is_hardware and r.then not in HARMLESS):
             _void(draft, finding, running=False)
         if r.then is Action.QUARANTINE and r.stage is Stage.ENFORCE:
-            _hold(draft, finding, r)
+            draft.hold(_hold(draft, finding, r))
             _void(draft, finding, running=True)
+            if ordered:  # the proof was asked for and is missing: what was tried did not help
+                draft.condemn(finding.id, r.accusation.gpu, r.accusation.fault_class)
         draft.say(f"already {draft.host.state}: {r.why}")
+    if draft.host.state is Lifecycle.QUALIFYING and isinstance(finding, BurninEnded):
+        draft.move(Lifecycle.QUARANTINED, "the burn-in after the repair failed")
+    if draft.host.marks != before:
+        _recommend(draft)
 
 
-def _hold(draft: Draft, finding: Finding, r: Response) -> None:
-    draft.hold(finding=finding.id, reason=r.why, gpu=r.accusation.gpu, fault_class=r.accusation.fault_class)
+# ── hosts that are not ──────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def _quarantine(draft: Draft, finding: Finding, fleet: FleetView, responses: tuple[Response, ...]) -> bool:
+def _hold(draft: Draft, finding: Finding, r: Response) -> Hold:
+    return draft.new_hold(finding=finding.id, reason=r.why, gpu=r.accusation.gpu, fault_class=r.accusation.fault_class)
+
+
+def _quarantine(draft: Draft, finding: Finding, responses: tuple[Response, ...]) -> bool:
     """Quarantine the host if a rule enforces it, or withhold that; False when no rule does."""
     accusing = [r for r in responses if r.then is Action.QUARANTINE and r.stage is Stage.ENFORCE]
     if not accusing:
         return False
     said = "; ".join(r.why for r in accusing)
-    order = draft.quarantine_order(said)
-    objection = budget.objection(fleet, draft.policy.budgets.quarantines, now_s=draft.now_s)
     _void(draft, finding, running=True)
+    objection = _objection(draft, finding)
     if objection is None:
-        for r in accusing:
-            _hold(draft, finding, r)
-        draft.move(Lifecycle.QUARANTINED, f"{said}; {_exit(draft.host)}")
-        draft.issue(order)
+        for hold in (*(c.hold for c in draft.host.charges), *(_hold(draft, finding, r) for r in accusing)):
+            _put_on(draft, hold)
+        _take_out(draft, said)
         return True
-    # The first one withheld for this host pages; one page for each finding of a sick host would drown the others.
-    first = draft.host.state is not Lifecycle.SUSPECT or not fleet.tripped
-    draft.withhold(order, objection)
-    draft.trips_budget = True
+    draft.withhold(draft.quarantine_order(said), objection)
+    for r in accusing:
+        draft.charge(_hold(draft, finding, r), objection, storm.storm_key(finding))
     draft.move(Lifecycle.SUSPECT, f"{said}; quarantine withheld: {objection}")
-    if first:
-        draft.notify(f"quarantine withheld: {objection}; {said}")
     return True
+
+
+def put_charges_on(draft: Draft) -> bool:
+    """Turn the charges that nothing keeps back any more into holds; False when none was or all are still kept back.
+
+    What was found while the host was charged has kept the charges up to date: a proof since then took them off.
+    """
+    storms = {i.key for i in draft.record.incidents if i.kind is IncidentKind.STORM}
+    free = [c for c in draft.host.charges if c.key not in storms]
+    if not free or draft.record.stopped is not None or draft.host.state is Lifecycle.RETIRED:
+        return False
+    said = f"still charged: {'; '.join(c.hold.reason for c in free)}"
+    objection = None if draft.host.held else _over_budget(draft)
+    if objection is not None:
+        draft.withhold(draft.quarantine_order(said), objection)
+        draft.set(
+            charges=tuple(
+                Charge(hold=c.hold, withheld=objection, key=c.key) if c in free else c for c in draft.host.charges
+            )
+        )
+        draft.say(f"{said}; quarantine withheld: {objection}")
+        return False
+    was_held = draft.host.held
+    for charge in free:
+        _put_on(draft, charge.hold)
+    draft.set(charges=tuple(c for c in draft.host.charges if c not in free))
+    if was_held:
+        draft.say(said)
+        return False
+    draft.set(pending=None, due=None, attempts=0)
+    _take_out(draft, said)
+    return True
+
+
+def _put_on(draft: Draft, hold: Hold) -> None:
+    draft.hold(hold)
+    draft.condemn(hold.evidence[-1], hold.gpu, hold.fault_class)
+
+
+def _take_out(draft: Draft, said: str) -> None:
+    draft.set(charges=(), probation_until_s=None)
+    draft.move(Lifecycle.QUARANTINED, f"{said}; {_exit(draft.host)}")
+    draft.issue(draft.quarantine_order(said))
+    _recommend(draft)
+
+
+def _objection(draft: Draft, finding: Finding) -> str | None:
+    """Why a quarantine is withheld; None when it is not. Pages at most once for each reason."""
+    stopped = draft.record.stopped
+    key = storm.storm_key(finding)
+    if key is not None:
+        limits = draft.policy.storm
+        what, kind = key.split(":", 1)
+        weather = storm.look(
+            draft.record,
+            now_s=draft.now_s,
+            kind=IncidentKind.STORM,
+            key=key,
+            hosts=draft.fleet.sick(key, draft.now_s - limits.within_seconds),
+            host=draft.host.name,
+            at_least=limits.hosts_at_least,
+            tell_again_s=draft.policy.tell_again_seconds,
+            what=f"have the fault {kind}" if what == "fault" else f"fail burn-ins with the same kernels ({kind})",
+        )
+        draft.record = weather.record
+        if weather.incident is not None:
+            said = f"incident {weather.incident.id}: {weather.incident.why}; no host is taken out for it"
+            if weather.tell:
+                draft.page(said)
+            return said
+    if stopped is not None:
+        return f"automation is stopped by {stopped.who}: {stopped.reason}"
+    return _over_budget(draft)
+
+
+def _over_budget(draft: Draft) -> str | None:
+    found = budget.objection(draft.fleet, draft.host, policy=draft.policy, now_s=draft.now_s)
+    if found is None:
+        return None
+    draft.record, tell = budget.trip(
+        draft.record, found, now_s=draft.now_s, tell_again_s=draft.policy.tell_again_seconds
+    )
+    if tell:
+        draft.page(f"quarantine withheld: {found.why}")
+    return found.why
 
 
 def _exit(host: Host) -> str:
     levels = [hold.proof_level for hold in host.holds if hold.proof_level is not None]
     if len(levels) < len(host.holds):
         return "an operator decides when it ends"
-    return f"it ends by a passing `{strongest(levels)}` burn-in and a release"
+    after = " after a reboot" if any(hold.after_reboot for hold in host.holds) else ""
+    return f"it ends by a passing `{strongest(levels)}` burn-in{after} and a release"
+
+
+def advice_for(draft: Draft, gpu: GpuId | None) -> Advice:
+    """What to try next for a GPU of this host, or for the host itself."""
+    return repair.advise(
+        draft.policy.repair,
+        now_s=draft.now_s,
+        gpu=gpu,
+        slot=slot_of(draft.host, gpu),
+        of_gpu=draft.fleet.marks(gpu) if gpu is not None else (),
+        of_host=draft.host.marks,
+    )
+
+
+def _recommend(draft: Draft) -> None:
+    for gpu in dict.fromkeys(mark.gpu for mark in draft.host.marks if mark not in draft.before.marks):
+        advice = advice_for(draft, gpu)
+        draft.say(f"recommended: {advice.action} ({advice.why})")
+        if advice.final:
+            draft.notify(f"attempts are used up: {advice.why}", about=f"replace/{gpu or 'host'}")
+
+
+# ── looking again ───────────────────────────────────────────────────────────────────────────────────────────────────
 
 
 def _keep_back(draft: Draft, responses: tuple[Response, ...]) -> None:
@@ -221,18 +239,23 @@ def _keep_back(draft: Draft, responses: tuple[Response, ...]) -> None:
 
 def _look_again_or_notify(draft: Draft, responses: tuple[Response, ...], *, ordered: bool) -> None:
     enforced = [r for r in responses if r.stage is Stage.ENFORCE]
-    tell = [r.why for r in enforced if r.then is Action.NOTIFY]
-    tell += [f"recommended: {r.why}" for r in responses if r.stage is Stage.RECOMMEND and r.then not in HARMLESS]
+    tell = [(r.why, r.about) for r in enforced if r.then is Action.NOTIFY]
+    tell += [(f"recommended: {r.why}", r.about) for r in responses if _recommends(r)]
     if tell:
-        draft.notify("; ".join(tell))
+        draft.notify("; ".join(why for why, _ in tell), about="; ".join(dict.fromkeys(about for _, about in tell)))
     levels = [r.then.burnin for r in enforced if isinstance(r.then, Burnin)]
     if not levels:
         return
-    level = strongest(levels)
+    # What the host is charged with may ask for more than the rule that looks again.
+    level = strongest((*levels, *draft.asked_levels())) if draft.host.charges else strongest(levels)
     why = "; ".join(r.why for r in enforced if isinstance(r.then, Burnin))
     if ordered:
         draft.burnin_again(level, why)
     elif draft.host.pending is not None and covers(draft.host.pending.level, level):
         draft.say(f"burn-in {draft.host.pending.order_id} is under way")
     else:
-        draft.burnin(level, why)
+        draft.burnin(level, why, looks_again=True)
+
+
+def _recommends(r: Response) -> bool:
+    return r.stage is Stage.RECOMMEND and r.then not in HARMLESS

@@ -37,6 +37,7 @@ class Count:
 
 
 _NOBODY = Count()
+_NO_RECORD = FleetRecord()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -92,7 +93,8 @@ class Fleet:
         if image.quarantines:
             fleet._quarantines.put("", image.quarantines[-QUARANTINES_KEPT:])
         for entry in image.recent:
-            fleet._sicken(entry.at_s, entry.event)
+            if not entry.refused:
+                fleet._sicken(entry.at_s, entry.event)
         fleet.commit()
         return fleet
 
@@ -101,7 +103,7 @@ class Fleet:
     @property
     def record(self) -> FleetRecord:
         """What the ledger keeps of it."""
-        return self._record.get("") or FleetRecord()
+        return self._record.get("") or _NO_RECORD
 
     def count(self, key: AreaKey) -> Count:
         """The hosts of an area."""

@@ -23,14 +23,15 @@ from fleetd.core.invariants import (
 from fleetd.core.policy import MAX_STRIKES_PER_GPU, Policy, covers, strongest
 from fleetd.core.step import Step
 from fleetd.model.event import Event
-from fleetd.model.finding import FaultClass, Finding
+from fleetd.model.finding import FaultClass
 from fleetd.model.host import Charge, DueBurnin, Hold, Host, Lifecycle, Mark, PendingBurnin, Strike, Told
 from fleetd.model.ids import FindingId, GpuId, HostName, OrderId
 from fleetd.model.journal import WithheldOrder
 from fleetd.model.order import Notify, Order, Quarantine, Release, RunBurnin
 
-DUE_RETRY_S = 60.0
-"""How soon a burn-in that did not fit into the budget is tried again."""
+DUE_RETRY_FIRST_S = 60.0
+DUE_RETRY_MAX_S = 3600.0
+"""When a burn-in that had to wait is tried again: the wait doubles from the first to the maximum."""
 
 _MAX_TEXT = 400
 _MAX_WHY = 2000
@@ -105,11 +106,11 @@ class Draft:
         kept = [s for s in self.host.strikes if len(own) < MAX_STRIKES_PER_GPU or s is not own[0]]
         self.set(strikes=(*kept, Strike(gpu=gpu, finding=finding, at_s=at_s))[-MAX_STRIKES:])
 
-    def condemn(self, finding: Finding, gpu: GpuId | None, fault_class: FaultClass) -> None:
+    def condemn(self, finding: FindingId, gpu: GpuId | None, fault_class: FaultClass) -> None:
         """Write a line into the history of the serial, the slot and the host, once for a finding."""
-        if any(m.finding == finding.id and m.gpu == gpu for m in self.host.marks):
+        if any(m.finding == finding and m.gpu == gpu for m in self.host.marks):
             return
-        mark = Mark(gpu=gpu, slot=slot_of(self.host, gpu), finding=finding.id, fault_class=fault_class, at_s=self.now_s)
+        mark = Mark(gpu=gpu, slot=slot_of(self.host, gpu), finding=finding, fault_class=fault_class, at_s=self.now_s)
         self.set(marks=(*self.host.marks, mark)[-MAX_MARKS:])
 
     # ── holds and charges ───────────────────────────────────────────────────────────────────────────────────────────
@@ -146,21 +147,17 @@ class Draft:
             return
         self.set(holds=(*self.host.holds, new))
 
-    def charge(self, new: Hold, withheld: str, incident: str | None) -> None:
+    def charge(self, new: Hold, withheld: str, key: str | None) -> None:
         """Keep a hold that is withheld, or add its evidence to the charge that is there."""
         for position, old in enumerate(self.host.charges):
-            if (old.hold.gpu, old.hold.fault_class) == (new.gpu, new.fault_class):
+            if (old.hold.gpu, old.hold.fault_class, old.key) == (new.gpu, new.fault_class, key):
                 evidence = (*old.hold.evidence, *(f for f in new.evidence if f not in old.hold.evidence))
                 merged = Charge(
-                    hold=replace(old.hold, evidence=evidence[-MAX_EVIDENCE:]),
-                    withheld=line(withheld),
-                    incident=incident if incident is not None else old.incident,
+                    hold=replace(old.hold, evidence=evidence[-MAX_EVIDENCE:]), withheld=line(withheld), key=key
                 )
                 self.set(charges=(*self.host.charges[:position], merged, *self.host.charges[position + 1 :]))
                 return
-        self.set(
-            charges=(*self.host.charges, Charge(hold=new, withheld=line(withheld), incident=incident))[-MAX_CHARGES:]
-        )
+        self.set(charges=(*self.host.charges, Charge(hold=new, withheld=line(withheld), key=key))[-MAX_CHARGES:])
 
     def asked(self) -> tuple[Hold, ...]:
         """All that must be proven wrong before this host is healthy."""
@@ -248,13 +245,13 @@ class Draft:
         elif disruptive and not counts and not by_operator:
             objection = budget.burnin_objection(self.fleet, policy=self.policy)
         if objection is not None:
+            tries = self.host.due.tries + 1 if self.host.due is not None else 1
+            wait_s = min(DUE_RETRY_FIRST_S * 2.0 ** min(tries - 1, 30), DUE_RETRY_MAX_S)
             waiting = DueBurnin(
-                level=level, why=line(why), not_before_s=self.now_s + DUE_RETRY_S, disruptive=disruptive
+                level=level, why=line(why), not_before_s=self.now_s + wait_s, tries=tries, disruptive=disruptive
             )
-            known = self.host.due
             self.set(due=waiting, pending=None)
-            if known is None or known.level != level:
-                self.say(f"burn-in `{level}` must wait: {objection}")
+            self.say(f"burn-in `{level}` must wait: {objection}")
             return
         order = self.burnin_order(level, why)
         if order is None:

@@ -125,7 +125,7 @@ class Outliers:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Repair:
-    """What fleetd recommends for a GPU that is condemned, by how often its serial was: reset, then reboot, then replace.
+    """What fleetd recommends for a condemned GPU, by how often its serial was condemned: reset, reboot, replace.
 
     The history of a serial follows it across hosts and slots.
     """

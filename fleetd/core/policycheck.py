@@ -4,9 +4,24 @@ from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 
-from fleetd.core.evidence import HARMLESS
-from fleetd.core.policy import LEVELS, MANUAL, Action, Burnin, FindingKind, Policy, Rule, Stage, When, covers
-from fleetd.model.finding import FaultClass, Severity, Verdict
+from fleetd.core.accuse import HARMLESS
+from fleetd.core.limits import Budget
+from fleetd.core.policy import (
+    LEVELS,
+    MANUAL,
+    Action,
+    Burnin,
+    Count,
+    FindingKind,
+    Policy,
+    Returns,
+    Rule,
+    Stage,
+    Strikes,
+    When,
+    covers,
+)
+from fleetd.model.finding import FaultClass, Scope, Severity, Verdict
 
 APPLICATION_CODES = tuple(f"nvidia.xid.{number}" for number in (13, 31, 43, 45, 68, 69, 94))
 """Faults that an application can cause on sound hardware; stands in until the fault catalogue says so itself."""
@@ -34,7 +49,7 @@ def check(policy: Policy, *, levels: Collection[str], actuator_actions: Collecti
     Returns:
         The problems, in the order of the policy; empty when it is sound.
     """
-    problems = [*_levels(policy, levels), *_budget(policy)]
+    problems = [*_levels(policy, levels), *_budgets(policy), *_returns(policy)]
     for number, rule in enumerate(policy.rules):
         problems += _reach(policy.rules, number)
         problems += _then(policy, rule, number, actuator_actions)
@@ -43,7 +58,8 @@ def check(policy: Policy, *, levels: Collection[str], actuator_actions: Collecti
 
 def _levels(policy: Policy, levels: Collection[str]) -> Iterator[Problem]:
     asked = [("qualify.level", policy.qualify.level)]
-    asked += [(f"proofs.{c}", level) for c, level in policy.proofs.items() if level != MANUAL]
+    asked += [(f"proofs.{c}", proof.level) for c in policy.proofs if (proof := policy.proof_of(c)) is not None]
+    asked += [("outliers.burnin", policy.outliers.burnin)] if policy.outliers is not None else []
     asked += [(f"rules[{n}].then", r.then.burnin) for n, r in enumerate(policy.rules) if isinstance(r.then, Burnin)]
     for path, level in asked:
         if level not in levels:
@@ -56,12 +72,27 @@ def _levels(policy: Policy, levels: Collection[str]) -> Iterator[Problem]:
             )
 
 
-def _budget(policy: Policy) -> Iterator[Problem]:
-    budget, path = policy.budgets.quarantines, "budgets.quarantines"
+def _budgets(policy: Policy) -> Iterator[Problem]:
+    budgets = policy.budgets
+    yield from _budget("budgets.quarantines", budgets.quarantines)
+    for area, budget in budgets.quarantines_by.items():
+        yield from _budget(f"budgets.quarantines_by.{area}", budget)
+    if budgets.burnins is not None and budgets.burnins.max_ratio == 0 and budgets.burnins.at_least == 0:
+        message = "max_ratio 0 with at_least 0 is a budget of 0: no host that serves users is ever looked at again"
+        yield Problem(path="budgets.burnins", message=message)
+
+
+def _budget(path: str, budget: Budget) -> Iterator[Problem]:
     if budget.max_in_window == 0:
         yield Problem(path=f"{path}.max_in_window", message="a budget of 0 withholds every quarantine")
     if budget.max_ratio == 0 and budget.at_least == 0:
         yield Problem(path=path, message="max_ratio 0 with at_least 0 is a budget of 0: it withholds every quarantine")
+
+
+def _returns(policy: Policy) -> Iterator[Problem]:
+    provable = any(policy.proof_of(fault_class) is not None for fault_class in policy.proofs)
+    if policy.returns is Returns.AUTOMATIC and not provable:
+        yield Problem(path="returns", message="nothing returns by itself: `proofs` names no level for any class")
 
 
 # ── rules that never act ────────────────────────────────────────────────────────────────────────────────────────────
@@ -89,18 +120,23 @@ def _never(when: When) -> str | None:
     if when.verdict not in (None, Verdict.FAIL):
         return f"a burn-in that ended as {when.verdict} is no accusation, only `fail` reaches the rules"
     burnin = when.finding is FindingKind.BURNIN or when.verdict is not None
-    device = when.finding is FindingKind.DEVICE or when.code is not None or when.severity_at_least is not None
-    if burnin and device:
-        return "code and severity_at_least are of device faults, verdict is of burn-ins"
+    if burnin and (when.finding is FindingKind.DEVICE or _of_devices(when)):
+        return "code, scope, count and severity_at_least are of device faults, verdict is of burn-ins"
     return None
 
 
+def _of_devices(when: When) -> bool:
+    """Whether a matcher is given that only device faults can satisfy."""
+    return any(m is not None for m in (when.code, when.severity_at_least, when.scope, when.count))
+
+
 def _kind(when: When) -> FindingKind | None:
+    """The kind of finding that can match at all; None: both."""
     if when.finding is not None:
         return when.finding
     if when.verdict is not None:
         return FindingKind.BURNIN
-    return FindingKind.DEVICE if when.code is not None or when.severity_at_least is not None else None
+    return FindingKind.DEVICE if _of_devices(when) else None
 
 
 def _matches_all_of(wide: When, narrow: When) -> bool:
@@ -108,17 +144,24 @@ def _matches_all_of(wide: When, narrow: When) -> bool:
     return (
         _kind(wide) in (None, _kind(narrow))
         and _classes(narrow) <= _classes(wide)
-        # `*` in the narrow pattern is an ordinary character here, which only a `*` of the wide one can match.
-        and (wide.code is None or (narrow.code is not None and fnmatchcase(narrow.code, wide.code)))
+        and _glob(wide.code, narrow.code)
+        and (wide.pool in (None, "*") or _glob(wide.pool, narrow.pool))
+        and (wide.sku in (None, "*") or _glob(wide.sku, narrow.sku))
+        and (wide.scope is None or frozenset(narrow.scope or Scope) <= frozenset(wide.scope))
         and (wide.severity_at_least or Severity.INFO) <= (narrow.severity_at_least or Severity.INFO)
-        and (
-            wide.strikes is None
-            or (
-                narrow.strikes is not None
-                and wide.strikes.at_least <= narrow.strikes.at_least
-                and wide.strikes.within_seconds >= narrow.strikes.within_seconds
-            )
-        )
+        and _often(wide.strikes, narrow.strikes)
+        and _often(wide.count, narrow.count)
+    )
+
+
+def _glob(wide: str | None, narrow: str | None) -> bool:
+    # `*` in the narrow pattern is an ordinary character here, which only a `*` of the wide one can match.
+    return wide is None or (narrow is not None and fnmatchcase(narrow, wide))
+
+
+def _often(wide: Strikes | Count | None, narrow: Strikes | Count | None) -> bool:
+    return wide is None or (
+        narrow is not None and wide.at_least <= narrow.at_least and wide.within_seconds >= narrow.within_seconds
     )
 
 

@@ -30,7 +30,13 @@ class Advice:
 
 
 def advise(
-    repair: Repair, *, now_s: float, gpu: GpuId | None, slot: str | None, of_gpu: Iterable[Mark], of_host: Iterable[Mark]
+    repair: Repair,
+    *,
+    now_s: float,
+    gpu: GpuId | None,
+    slot: str | None,
+    of_gpu: Iterable[Mark],
+    of_host: Iterable[Mark],
 ) -> Advice:
     """What to try after a condemnation that is among the marks already.
 

@@ -7,7 +7,6 @@ is seen; from then on every quarantine for that fault is withheld until a human 
 from collections.abc import Collection
 from dataclasses import dataclass, replace
 
-from fleetd.core.policy import Storm
 from fleetd.model.finding import BurninEnded, Finding, Scope, Severity, Verdict
 from fleetd.model.fleet import FleetRecord, Incident, IncidentKind
 from fleetd.model.ids import HostName
@@ -75,36 +74,43 @@ def look(
         what: the incident in words, after the number of hosts.
     """
     open_one = next((i for i in record.incidents if (i.kind, i.key) == (kind, key)), None)
-    everyone = sorted({*hosts, host})
-    if open_one is None:
-        if len(everyone) < at_least or len(record.incidents) >= MAX_INCIDENTS:
-            return Weather(incident=None, record=record, tell=False)
-        number = record.incidents_opened + 1
-        opened = Incident(
-            id=f"{kind}/{key}/{number}",
-            kind=kind,
-            key=key,
-            opened_at_s=now_s,
-            hosts=tuple(everyone[:INCIDENT_HOSTS]),
-            hosts_total=len(everyone),
-            why=f"{len(everyone)} hosts {what}",
-            told_at_s=now_s,
-        )
-        return Weather(
-            incident=opened,
-            record=replace(record, incidents=(*record.incidents, opened), incidents_opened=number),
-            tell=True,
-        )
-    tell = now_s - open_one.told_at_s >= tell_again_s
-    # Beyond the listed ones a host that comes again cannot be told from a new one: the count is an upper bound.
-    new = host not in open_one.hosts
-    listed = tuple(sorted({*open_one.hosts, host}))[:INCIDENT_HOSTS] if new else open_one.hosts
-    grown = replace(
-        open_one,
-        hosts=listed if len(open_one.hosts) < INCIDENT_HOSTS else open_one.hosts,
-        hosts_total=open_one.hosts_total + new,
-        told_at_s=now_s if tell else open_one.told_at_s,
+    everyone = {*hosts, host}
+    if open_one is not None:
+        return _joined(record, open_one, host, now_s=now_s, tell_again_s=tell_again_s, what=what)
+    if len(everyone) < at_least or len(record.incidents) >= MAX_INCIDENTS:
+        return Weather(incident=None, record=record, tell=False)
+    number = record.incidents_opened + 1
+    opened = Incident(
+        id=f"{kind}/{key}/{number}",
+        kind=kind,
+        key=key,
+        opened_at_s=now_s,
+        hosts=tuple(sorted(everyone)[:INCIDENT_HOSTS]),
+        hosts_total=len(everyone),
+        why=f"{len(everyone)} hosts {what}",
+        told_at_s=now_s,
     )
-    grown = replace(grown, why=f"{grown.hosts_total} hosts {what}")
-    incidents = tuple(grown if i is open_one else i for i in record.incidents)
-    return Weather(incident=grown, record=replace(record, incidents=incidents), tell=tell)
+    grown = replace(record, incidents=(*record.incidents, opened), incidents_opened=number)
+    return Weather(incident=opened, record=grown, tell=True)
+
+
+def _joined(
+    record: FleetRecord, incident: Incident, host: HostName, *, now_s: float, tell_again_s: float, what: str
+) -> Weather:
+    """The open incident with one more host, or with one that was in it already."""
+    tell = now_s - incident.told_at_s >= tell_again_s
+    new = host not in incident.hosts
+    if not new and not tell:
+        return Weather(incident=incident, record=record, tell=False)
+    # Beyond the listed ones a host that comes again cannot be told from a new one: the count is an upper bound.
+    total = incident.hosts_total + new
+    room = new and len(incident.hosts) < INCIDENT_HOSTS
+    joined = replace(
+        incident,
+        hosts=tuple(sorted((*incident.hosts, host))) if room else incident.hosts,
+        hosts_total=total,
+        why=f"{total} hosts {what}",
+        told_at_s=now_s if tell else incident.told_at_s,
+    )
+    incidents = tuple(joined if i is incident else i for i in record.incidents)
+    return Weather(incident=joined, record=replace(record, incidents=incidents), tell=tell)

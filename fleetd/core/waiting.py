@@ -114,7 +114,7 @@ def expire_holds(draft: Draft) -> bool:
 
 
 def give_back(draft: Draft, why: str) -> None:
-    """The last hold is gone: give the host back to its users, on probation unless it is proven and the policy agrees."""
+    """The last hold is gone: give the host back, on probation unless it is proven and the policy asks for none."""
     if draft.before.held:
         draft.release(why)
     proven, watched_s = draft.host.proof is not None and not draft.host.charges, draft.policy.probation_seconds
@@ -130,7 +130,7 @@ def give_back(draft: Draft, why: str) -> None:
 def rejudge(draft: Draft, event: Rejudged) -> None:
     """Judge the host as it is now: what still stands against it, and the burn-in that waits."""
     draft.say(event.why)
-    dropped = [c for c in draft.host.charges if c.incident is not None and c.incident == event.acquitted]
+    dropped = [c for c in draft.host.charges if c.key is not None and c.key == event.acquitted]
     if dropped:
         draft.set(charges=tuple(c for c in draft.host.charges if c not in dropped))
         draft.say(f"acquitted of {', '.join(dict.fromkeys(c.hold.fault_class for c in dropped))}")

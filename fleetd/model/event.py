@@ -138,7 +138,7 @@ class Rejudged:
     host: HostName
     why: str
     acquitted: str | None
-    """An incident that was found not to be the fault of its hosts: its charges are dropped."""
+    """Key of a storm that was found not to be the fault of its hosts: its charges are dropped."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -150,7 +150,7 @@ class TimePassed:
     """Whether the host's agent is there; an agent that is away runs out of nothing."""
 
 
-Event = (
+HostEvent = (
     AgentConnected
     | AgentSilent
     | FindingReceived
@@ -158,14 +158,15 @@ Event = (
     | BurninRefused
     | OutlierFound
     | Outvoted
-    | OperatorQuarantined
-    | OperatorReleased
-    | OperatorBurnin
-    | OperatorRepairs
-    | OperatorRetires
     | Rejudged
     | TimePassed
 )
+"""What happens to one host by itself."""
+
+OperatorEvent = OperatorQuarantined | OperatorReleased | OperatorBurnin | OperatorRepairs | OperatorRetires
+"""What operators ask for one host; it may be refused."""
+
+Event = HostEvent | OperatorEvent
 """What can happen to one host."""
 
 

@@ -84,8 +84,8 @@ class Charge:
     hold: Hold
     withheld: str
     """What keeps it back."""
-    incident: str | None
-    """The incident that it belongs to, if any."""
+    key: str | None
+    """What it has in common with other hosts if it is part of a storm (`core.storm`); None: it is this host's alone."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -151,7 +151,19 @@ class DueBurnin:
     why: str
     not_before_s: float
     """When to try again, unless something happens before."""
+    tries: int = 1
+    """How often it was tried."""
     disruptive: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Silent:
+    """The agent has been away for too long."""
+
+    since_s: float
+    """Wall time at which its connection ended."""
+    before: Lifecycle
+    """The state that the host had."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -186,8 +198,8 @@ class Host:
     boots: tuple[BootId, ...] = ()
     """Earlier boots, the newest last: a machine never returns to one."""
     told: tuple[Told, ...] = ()
-    silent_since_s: float | None = None
-    """Wall time since which the agent has been away for too long; None while it is not."""
+    silent: Silent | None = None
+    """Set while the agent has been away for too long."""
     probation_until_s: float | None = None
     """When a probation ends by itself; None: a burn-in must pass."""
 

@@ -1,5 +1,6 @@
 """Simulated parts of a fleet: what stands behind the ports where there is no hardware.
 
-What belongs here: seeded adapters that behave like the real ones. They import the ports and the vocabulary only.
+What belongs here: seeded adapters that behave like the real ones. They import the ports, the vocabulary and
+burn-in's words only.
 Always true: the same seed, clock and calls give the same readings.
 """

@@ -135,10 +135,12 @@ class SimSpool:
             if len(self._waiting) > self._max_findings:
                 infos = (seq for seq, finding in self._waiting.items() if _is_info(finding))
                 self.dropped.append(self._waiting.pop(next(infos, next(iter(self._waiting)))).id)
+                del self._numbers[self.dropped[-1]]  # found again, it is a new finding
         elif record > self._highest:
             # The controller knows numbers that this file never gave out: all that waits comes after them.
             self._waiting = {seq + record: finding for seq, finding in self._waiting.items()}
-            self._highest += record
+            self._numbers |= {finding.id: seq for seq, finding in self._waiting.items()}
+            self._highest = max(self._waiting, default=record)
         else:
             self._waiting = {seq: finding for seq, finding in self._waiting.items() if seq > record}
 

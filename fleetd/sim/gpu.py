@@ -82,7 +82,7 @@ class SimGpu:
         self.troubles: dict[Trouble, Cure] = {}
         """What is wrong with it now, and what would cure it."""
         rng = random.Random(f"{seed}/{gpu}")  # noqa: S311 - a simulation
-        power, clock = rng.uniform(560.0, 660.0), rng.uniform(1.45e9, 1.65e9)
+        power, clock = rng.uniform(560.0, 660.0), rng.uniform(1.52e9, 1.58e9)
         self._rng = rng
         self._power = _Walk(home=power, step=8.0, value=power)
         self._clock = _Walk(home=clock, step=1.5e7, value=clock)

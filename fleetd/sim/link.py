@@ -54,15 +54,16 @@ class Network:
         for host in sorted(self._connections):
             self._connections.pop(host).break_off()
 
-    def isolate(self, host: HostName) -> None:
-        """Cut a host off: its connection goes dead, no new one is made."""
-        self._isolated.add(host)
-        if host in self._connections:
-            self._connections[host].break_off()
+    def isolate(self, *hosts: HostName) -> None:
+        """Cut hosts off: their connections go dead, no new ones are made."""
+        self._isolated.update(hosts)
+        for host in hosts:
+            if host in self._connections:
+                self._connections[host].break_off()
 
-    def rejoin(self, host: HostName) -> None:
+    def rejoin(self, *hosts: HostName) -> None:
         """End the isolation; idempotent."""
-        self._isolated.discard(host)
+        self._isolated.difference_update(hosts)
 
     def is_isolated(self, host: HostName) -> bool:
         """Whether a host is cut off."""

@@ -42,8 +42,9 @@ class VirtualLoop(asyncio.BaseEventLoop):
         super().__init__()
         self._now_s = 0.0
         self._selector = _NextTimer(self)
-        # Of the base class, which takes it from the machine: how near timers must lie to fire in the same turn.
-        self._clock_resolution = 1e-9
+        # Of the base class: timers this near fire in one turn. It must be more than the rounding of `time()`, or a
+        # timer that is due would never fire; a microsecond is enough for thirty years.
+        self._clock_resolution = 1e-6
 
     def time(self) -> float:
         """Virtual seconds since the loop was made."""

@@ -6,7 +6,7 @@ everything behind them; a message that arrived may look lost to its sender, who 
 
 import asyncio
 import random
-from collections.abc import Callable
+from collections import deque
 from dataclasses import dataclass
 from typing import Any
 
@@ -24,8 +24,8 @@ class Weather:
 
     delay_s: tuple[float, float] = (0.001, 0.02)
     """Of a message, drawn evenly; a message never overtakes another one."""
-    break_ratio: float = 0.0
-    """How often the connection breaks when a message is sent."""
+    life_s: float | None = None
+    """Mean life of a connection until it breaks by itself; None: it lives for ever."""
     repeat_ratio: float = 0.0
     """How often a finding is sent twice."""
     notice_s: tuple[float, float] = (0.0, 40.0)
@@ -81,39 +81,45 @@ Down = Welcome | Ack | RunBurnin | Refused
 class _Pipe:
     """One direction of a connection: in order, late, and at some time closed."""
 
-    def __init__(self, weather: Weather, rng: random.Random, on_break: Callable[[], None]) -> None:
+    def __init__(self, weather: Weather, rng: random.Random) -> None:
         self._weather = weather
         self._rng = rng
-        self._on_break = on_break
         self._arrived: asyncio.Queue[Any] = asyncio.Queue()  # bounded by the window, the orders and the readers' speed
+        self._on_its_way: deque[Up | Down] = deque()  # bounded likewise
         self._last_s = 0.0
+        self._closed = False
         self._lost = False
         self._loop = asyncio.get_running_loop()
 
     def send(self, message: Up | Down) -> None:
         """Put a message on its way; nobody tells the sender whether it arrives."""
-        if self._lost:
+        if self._closed:
             return
         self._last_s = max(self._last_s, self._loop.time() + self._rng.uniform(*self._weather.delay_s))
-        self._loop.call_at(self._last_s, self._arrive, message)
-        if self._weather.break_ratio and self._rng.random() < self._weather.break_ratio:
-            self._on_break()
+        self._on_its_way.append(message)
+        self._loop.call_at(self._last_s, self._arrive)
 
-    def _arrive(self, message: Up | Down | None) -> None:
-        if message is None or not self._lost:
+    def _arrive(self) -> None:
+        # The oldest, whichever timer this is: of timers at the same time, any may fire first.
+        message = self._on_its_way.popleft()
+        if not self._lost:
             self._arrived.put_nowait(message)
 
     def close(self, *, lost_after_s: float, noticed_after_s: float) -> None:
-        """Lose what arrives later than `lost_after_s` from now; the receiver reads the end after `noticed_after_s`."""
+        """Take no more, lose what arrives later than `lost_after_s` from now, and let the receiver notice after that.
+
+        The receiver reads the end `noticed_after_s` from now, and not before the last message that it gets.
+        """
+        self._closed = True
         self._loop.call_later(lost_after_s, self._lose)
-        self._loop.call_later(max(lost_after_s, noticed_after_s), self._arrive, None)
+        self._loop.call_later(max(lost_after_s, noticed_after_s), self.end)
 
     def _lose(self) -> None:
         self._lost = True
 
     def end(self) -> None:
         """Let the receiver read the end now, after what has arrived."""
-        self._arrive(None)
+        self._arrived.put_nowait(None)
 
     async def receive(self) -> Any:
         """Return the next message; None at the end."""
@@ -127,15 +133,18 @@ class Connection:
         self._weather = weather
         self._rng = rng
         self._broken = False
-        self.up = _Pipe(weather, rng, self.break_off)
-        self.down = _Pipe(weather, rng, self.break_off)
+        self.up = _Pipe(weather, rng)
+        self.down = _Pipe(weather, rng)
         self.ended = asyncio.Event()
         """The controller's end has done all that it will do."""
+        self._death: asyncio.TimerHandle | None = None
+        if weather.life_s is not None:
+            life_s = rng.expovariate(1.0 / weather.life_s)
+            self._death = asyncio.get_running_loop().call_later(life_s, self.break_off)
 
     def break_off(self) -> None:
         """Let the line go dead: what is on its way may still arrive, up to a point; each end notices in its time."""
-        if not self._broken:
-            self._broken = True
+        if self._breaks():
             for pipe in (self.up, self.down):
                 pipe.close(
                     lost_after_s=self._rng.uniform(0.0, self._weather.delay_s[1]),
@@ -149,7 +158,13 @@ class Connection:
 
     def hang_up(self) -> None:
         """End it from either side: the other end reads what was sent before, then the end."""
-        if not self._broken:
-            self._broken = True
+        if self._breaks():
             for pipe in (self.up, self.down):
                 pipe.close(lost_after_s=self._weather.delay_s[1], noticed_after_s=self._weather.delay_s[1])
+
+    def _breaks(self) -> bool:
+        """Whether this is the first end of it."""
+        first, self._broken = not self._broken, True
+        if self._death is not None:
+            self._death.cancel()
+        return first

@@ -5,8 +5,9 @@ from typing import Any
 import msgspec
 
 from fleetd.model import event, finding, order
-from fleetd.model.event import Event
+from fleetd.model.event import AnyEvent
 from fleetd.model.finding import Finding
+from fleetd.model.fleet import FleetRecord
 from fleetd.model.host import Host
 from fleetd.model.journal import JournalEntry, SpoolProgress, WithheldOrder
 from fleetd.model.order import Order
@@ -17,8 +18,11 @@ _CLASSES: dict[str, type] = {
     for cls in (
         *(finding.BurninEnded, finding.DeviceFault),
         *(order.Quarantine, order.Release, order.RunBurnin, order.Notify),
-        *(event.AgentConnected, event.BurninRefused, event.OperatorQuarantined, event.OperatorReleased),
-        *(event.TimePassed, event.FindingReceived),
+        *(event.AgentConnected, event.AgentSilent, event.FindingReceived, event.BurninAccepted, event.BurninRefused),
+        *(event.OutlierFound, event.Outvoted, event.Rejudged, event.TimePassed),
+        *(event.OperatorQuarantined, event.OperatorReleased, event.OperatorBurnin, event.OperatorRepairs),
+        *(event.OperatorRetires, event.BudgetRearmed, event.AutomationStopped, event.AutomationResumed),
+        event.IncidentClosed,
     )
 }
 """Tag → class. A class that is renamed keeps its old tag here, so that old journals stay readable."""
@@ -36,16 +40,16 @@ def _untagged(body: dict[str, Any]) -> Any:
     return msgspec.convert(fields, _CLASSES[fields.pop("type")])
 
 
-def _event_body(value: Event) -> dict[str, Any]:
+def _event_body(value: AnyEvent) -> dict[str, Any]:
     if isinstance(value, event.FindingReceived):
         return {"type": "FindingReceived", "host": value.host, "finding": _tagged(value.finding)}
     return _tagged(value)
 
 
-def _event_from(body: dict[str, Any]) -> Event:
+def _event_from(body: dict[str, Any]) -> AnyEvent:
     if body["type"] == "FindingReceived":
         return event.FindingReceived(host=body["host"], finding=_untagged(body["finding"]))
-    value: Event = _untagged(body)
+    value: AnyEvent = _untagged(body)
     return value
 
 
@@ -82,6 +86,17 @@ def load_host(text: str) -> Host:
     return value
 
 
+def dump_fleet(value: FleetRecord) -> str:
+    """The fleet's record as JSON text."""
+    return _encoder.encode(value).decode()
+
+
+def load_fleet(text: str) -> FleetRecord:
+    """The record of `dump_fleet`. Raises StoreError on a text that is none."""
+    value: FleetRecord = _guard(lambda: msgspec.json.decode(text, type=FleetRecord), "fleet record")
+    return value
+
+
 def dump_entry(entry: JournalEntry) -> str:
     """One journal entry as JSON text, byte for byte the same for the same entry."""
     body = {
@@ -91,7 +106,7 @@ def dump_entry(entry: JournalEntry) -> str:
         "orders": [_tagged(o) for o in entry.orders],
         "withheld": [{"order": _tagged(w.order), "why": w.why} for w in entry.withheld],
         "refused": entry.refused,
-        "trips_budget": entry.trips_budget,
+        "fleet": entry.fleet,
         "why": entry.why,
         "progress": entry.progress,
     }
@@ -106,11 +121,11 @@ def load_entry(text: str) -> JournalEntry:
         return JournalEntry(
             at_s=float(body["at_s"]),
             event=_event_from(body["event"]),
-            host=msgspec.convert(body["host"], Host),
+            host=None if body["host"] is None else msgspec.convert(body["host"], Host),
             orders=tuple(_untagged(o) for o in body["orders"]),
             withheld=tuple(WithheldOrder(order=_untagged(w["order"]), why=w["why"]) for w in body["withheld"]),
             refused=body["refused"],
-            trips_budget=body["trips_budget"],
+            fleet=None if body["fleet"] is None else msgspec.convert(body["fleet"], FleetRecord),
             why=body["why"],
             progress=None if body["progress"] is None else msgspec.convert(body["progress"], SpoolProgress),
         )

@@ -2,12 +2,19 @@
 
 from collections.abc import Sequence
 
-from fleetd.model.event import FindingReceived
+from fleetd.model.event import FindingReceived, IncidentClosed
 from fleetd.model.finding import Finding
+from fleetd.model.fleet import FleetRecord
 from fleetd.model.host import Host
 from fleetd.model.ids import FindingId, HostName, OrderId, SpoolId
 from fleetd.model.journal import JournalEntry, OrderRecord, SpoolProgress, StoreImage
 from fleetd.model.order import Quarantine
+
+RECENT = (FindingReceived, IncidentClosed)
+"""Events that count for what happens shortly after them."""
+RECENT_KEPT = 1024
+QUARANTINES_KEPT = 4096
+"""How many of the newest a starting controller is given."""
 
 
 class MemoryStore:
@@ -19,7 +26,7 @@ class MemoryStore:
         self._findings: dict[FindingId, Finding] = {}
         self._spools: dict[tuple[HostName, SpoolId], int] = {}
         self._orders: dict[OrderId, OrderRecord] = {}
-        self._budget_tripped = False
+        self._fleet = FleetRecord()
 
     def load(self) -> StoreImage:
         """Return what a controller starts from."""
@@ -28,21 +35,23 @@ class MemoryStore:
             hosts=tuple(self._hosts[name] for name in sorted(self._hosts)),
             spools=tuple((h, SpoolProgress(spool=s, seq=seq)) for (h, s), seq in sorted(self._spools.items())),
             open_orders=tuple(record.order for record in self._orders.values() if not record.done),
-            budget_tripped=self._budget_tripped,
-            quarantined_at_s=tuple(sorted(o.issued_at_s for o in orders if isinstance(o, Quarantine))),
+            fleet=self._fleet,
+            quarantines=tuple((o.issued_at_s, o.host) for o in orders if isinstance(o, Quarantine))[-QUARANTINES_KEPT:],
+            recent=tuple(e for e in self._journal if isinstance(e.event, RECENT))[-RECENT_KEPT:],
         )
 
     def commit(self, entries: Sequence[JournalEntry]) -> None:
         """Append the entries and everything they change."""
         for entry in entries:
             self._journal.append(entry)
-            self._hosts[entry.host.name] = entry.host
+            if entry.host is not None:
+                self._hosts[entry.host.name] = entry.host
             if isinstance(entry.event, FindingReceived):
                 self._findings.setdefault(entry.event.finding.id, entry.event.finding)
                 if entry.progress is not None:
-                    key = (entry.host.name, entry.progress.spool)
+                    key = (entry.event.host, entry.progress.spool)
                     self._spools[key] = max(entry.progress.seq, self._spools.get(key, 0))
-            self._budget_tripped = self._budget_tripped or entry.trips_budget
+            self._fleet = entry.fleet if entry.fleet is not None else self._fleet
             for order in entry.orders:
                 self._orders.setdefault(order.id, OrderRecord(order=order, done=False, result=""))
 
@@ -56,14 +65,13 @@ class MemoryStore:
         if record is not None and not record.done:
             self._orders[order] = OrderRecord(order=record.order, done=True, result=result)
 
-    def rearm_budget(self, *, at_s: float, who: str, reason: str) -> None:
-        """Forget that the budget tripped."""
-        del at_s, who, reason
-        self._budget_tripped = False
+    def journal(self, *, after: int, limit: int) -> tuple[tuple[int, JournalEntry], ...]:
+        """Return entries of the whole fleet after a position, in order."""
+        return tuple(enumerate(self._journal, start=1))[after : after + limit]
 
     def history(self, host: HostName, *, limit: int) -> tuple[JournalEntry, ...]:
         """Return the newest entries of one host, oldest first."""
-        return tuple(entry for entry in self._journal if entry.host.name == host)[-limit:]
+        return tuple(e for e in self._journal if e.host is not None and e.host.name == host)[-limit:]
 
     def findings(self, host: HostName, *, limit: int) -> tuple[Finding, ...]:
         """Return the newest findings of one host, newest first."""

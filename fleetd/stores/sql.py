@@ -4,16 +4,20 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 import sqlalchemy as sa
 from sqlalchemy.dialects.sqlite import insert as sqlite_insert
 
 from fleetd.model.event import FindingReceived
 from fleetd.model.finding import Finding
+from fleetd.model.fleet import FleetRecord
 from fleetd.model.ids import FindingId, HostName, OrderId, SpoolId
 from fleetd.model.journal import JournalEntry, OrderRecord, SpoolProgress, StoreImage
+from fleetd.model.order import Quarantine
 from fleetd.ports import StoreError
 from fleetd.stores import codec
+from fleetd.stores.memory import QUARANTINES_KEPT, RECENT, RECENT_KEPT
 
 SCHEMA_VERSION = 1
 
@@ -24,9 +28,11 @@ _journal = sa.Table(
     "journal",
     _metadata,
     sa.Column("id", sa.Integer, primary_key=True, autoincrement=True),
-    sa.Column("host", sa.Text, nullable=False),
+    sa.Column("host", sa.Text),
+    sa.Column("kind", sa.Text, nullable=False),
     sa.Column("body", sa.Text, nullable=False),
     sa.Index("journal_by_host", "host", "id"),
+    sa.Index("journal_by_kind", "kind", "id"),
 )
 _findings = sa.Table(
     "findings",
@@ -44,15 +50,7 @@ _spools = sa.Table(
     sa.Column("spool", sa.Text, primary_key=True),
     sa.Column("seq", sa.Integer, nullable=False),
 )
-_budget = sa.Table(
-    "budget",
-    _metadata,
-    sa.Column("id", sa.Integer, primary_key=True, autoincrement=True),
-    sa.Column("at_s", sa.Float, nullable=False),
-    sa.Column("tripped", sa.Boolean, nullable=False),
-    sa.Column("who", sa.Text, nullable=False),
-    sa.Column("why", sa.Text, nullable=False),
-)
+_fleet = sa.Table("fleet", _metadata, sa.Column("id", sa.Integer, primary_key=True), sa.Column("body", sa.Text))
 _orders = sa.Table(
     "orders",
     _metadata,
@@ -65,6 +63,7 @@ _orders = sa.Table(
     sa.Column("result", sa.Text, nullable=False),
     sa.Column("body", sa.Text, nullable=False),
     sa.Index("orders_open", "done", "position"),
+    sa.Index("orders_by_kind", "kind", "position"),
     sa.Index("orders_by_host", "host", "position"),
 )
 
@@ -72,21 +71,29 @@ _orders = sa.Table(
 class SqlStore:
     """A `Store` on an SQLite file: WAL, every commit synced to disk before it returns."""
 
-    def __init__(self, path: Path) -> None:
-        """Open or create the file. Raises StoreError when it cannot, or when another version wrote it."""
+    def __init__(self, path: Path, *, read_only: bool = False) -> None:
+        """Open the file; create it unless `read_only`.
+
+        Raises StoreError when it cannot, or when another version wrote it.
+        """
         self._path = path
-        self._engine = sa.create_engine(f"sqlite:///{path}", connect_args={"check_same_thread": False, "timeout": 10})
-        sa.event.listen(self._engine, "connect", _on_connect)
+        url = f"sqlite:///file:{quote(str(path))}?mode=ro&uri=true" if read_only else f"sqlite:///{path}"
+        self._engine = sa.create_engine(url, connect_args={"check_same_thread": False, "timeout": 10})
+        if not read_only:
+            sa.event.listen(self._engine, "connect", _on_connect)
         try:
-            self._prepare()
+            self._prepare(create=not read_only)
         except StoreError:
             self._engine.dispose()
             raise
 
-    def _prepare(self) -> None:
+    def _prepare(self, *, create: bool) -> None:
         with self._guarded() as connection:
-            _metadata.create_all(connection)
+            if create:
+                _metadata.create_all(connection)
             version = connection.execute(sa.select(_meta.c.schema_version)).scalar()
+            if version is None and not create:
+                raise StoreError(f"{self._path}: an empty ledger")
             if version is None:
                 connection.execute(sa.insert(_meta).values(schema_version=SCHEMA_VERSION))
             elif version != SCHEMA_VERSION:
@@ -106,16 +113,30 @@ class SqlStore:
             hosts = connection.execute(sa.select(_hosts.c.body).order_by(_hosts.c.name)).scalars()
             spools = connection.execute(sa.select(_spools).order_by(_spools.c.host, _spools.c.spool))
             open_orders = sa.select(_orders.c.body).where(_orders.c.done.is_(other=False)).order_by(_orders.c.position)
-            quarantines = sa.select(_orders.c.issued_at_s).where(_orders.c.kind == "Quarantine")
-            tripped = sa.select(_budget.c.tripped).order_by(_budget.c.id.desc()).limit(1)
+            quarantines = (
+                sa.select(_orders.c.issued_at_s, _orders.c.host)
+                .where(_orders.c.kind == Quarantine.__name__)
+                .order_by(_orders.c.position.desc(), _orders.c.id.desc())
+                .limit(QUARANTINES_KEPT)
+            )
+            recent = (
+                sa.select(_journal.c.body)
+                .where(_journal.c.kind.in_([event.__name__ for event in RECENT]))
+                .order_by(_journal.c.id.desc())
+                .limit(RECENT_KEPT)
+            )
+            fleet = connection.execute(sa.select(_fleet.c.body)).scalar()
             return StoreImage(
                 hosts=tuple(codec.load_host(body) for body in hosts),
                 spools=tuple(
                     (HostName(row.host), SpoolProgress(spool=SpoolId(row.spool), seq=row.seq)) for row in spools
                 ),
                 open_orders=tuple(codec.load_order(body) for body in connection.execute(open_orders).scalars()),
-                budget_tripped=bool(connection.execute(tripped).scalar()),
-                quarantined_at_s=tuple(sorted(connection.execute(quarantines).scalars())),
+                fleet=FleetRecord() if fleet is None else codec.load_fleet(fleet),
+                quarantines=tuple(
+                    (row.issued_at_s, HostName(row.host)) for row in reversed(list(connection.execute(quarantines)))
+                ),
+                recent=tuple(codec.load_entry(body) for body in reversed(list(connection.execute(recent).scalars()))),
             )
 
     def commit(self, entries: Sequence[JournalEntry]) -> None:
@@ -125,10 +146,12 @@ class SqlStore:
                 self._write(connection, entry)
 
     def _write(self, connection: sa.Connection, entry: JournalEntry) -> None:
-        host = entry.host.name
-        written = connection.execute(sa.insert(_journal).values(host=host, body=codec.dump_entry(entry)))
+        host = None if entry.host is None else entry.host.name
+        body = {"host": host, "kind": type(entry.event).__name__, "body": codec.dump_entry(entry)}
+        written = connection.execute(sa.insert(_journal).values(**body))
         position = written.inserted_primary_key[0] if written.inserted_primary_key else 0
-        _upsert(connection, _hosts, {"name": host}, {"body": codec.dump_host(entry.host)})
+        if entry.host is not None:
+            _upsert(connection, _hosts, {"name": host}, {"body": codec.dump_host(entry.host)})
         if isinstance(entry.event, FindingReceived):
             finding = entry.event.finding
             row = {"position": position, "host": host, "body": codec.dump_finding(finding)}
@@ -136,9 +159,8 @@ class SqlStore:
             if entry.progress is not None:
                 key = {"host": host, "spool": entry.progress.spool}
                 _upsert(connection, _spools, key, {"seq": entry.progress.seq})
-        if entry.trips_budget:
-            tripped = {"at_s": entry.at_s, "tripped": True, "who": "fleetd", "why": entry.why}
-            connection.execute(sa.insert(_budget).values(**tripped))
+        if entry.fleet is not None:
+            _upsert(connection, _fleet, {"id": 1}, {"body": codec.dump_fleet(entry.fleet)})
         for order in entry.orders:
             row = {
                 "id": order.id,
@@ -164,10 +186,11 @@ class SqlStore:
             is_open = sa.and_(_orders.c.id == order, _orders.c.done.is_(other=False))
             connection.execute(sa.update(_orders).where(is_open).values(done=True, result=result))
 
-    def rearm_budget(self, *, at_s: float, who: str, reason: str) -> None:
-        """Record that a human re-armed the quarantine budget. Raises StoreError."""
+    def journal(self, *, after: int, limit: int) -> tuple[tuple[int, JournalEntry], ...]:
+        """Return entries of the whole fleet after a position, in order. Raises StoreError."""
+        query = sa.select(_journal.c.id, _journal.c.body).where(_journal.c.id > after).order_by(_journal.c.id)
         with self._guarded() as connection:
-            connection.execute(sa.insert(_budget).values(at_s=at_s, tripped=False, who=who, why=reason))
+            return tuple((row.id, codec.load_entry(row.body)) for row in connection.execute(query.limit(limit)))
 
     def history(self, host: HostName, *, limit: int) -> tuple[JournalEntry, ...]:
         """Return the newest entries of one host, oldest first. Raises StoreError."""

@@ -8,6 +8,7 @@ import math
 from typing import assert_never
 
 from fleetd.model.finding import (
+    Ballot,
     BurninEnded,
     Culprit,
     DeviceFault,
@@ -17,13 +18,14 @@ from fleetd.model.finding import (
     Severity,
     Verdict,
 )
-from fleetd.model.host import Gpu, Hello
+from fleetd.model.host import Gpu, Hello, Place
 from fleetd.model.ids import BootId, FindingId, GpuId, HostName, OrderId, SpoolId
 from fleetd.model.order import RunBurnin
 from fleetd.model.telemetry import METRICS, GpuSample
 from fleetd.pb.v1 import agent_pb2, common_pb2
 from fleetd.ports import Spooled
 from fleetd.uplink.wire import (
+    MAX_BALLOTS,
     MAX_CAPABILITIES,
     MAX_GPUS,
     MAX_MESSAGE_BYTES,
@@ -73,6 +75,32 @@ def gpu_from_pb(pb: common_pb2.Gpu) -> Gpu:
     )
 
 
+def _optional(value: str | None, what: str) -> str | None:
+    return None if value is None else name(value, what)
+
+
+def place_to_pb(place: Place) -> common_pb2.Place:
+    """Encode where a host stands; raises CodecError."""
+    return common_pb2.Place(
+        pool=_optional(place.pool, "place pool"),
+        rack=_optional(place.rack, "place rack"),
+        nvlink_domain=_optional(place.nvlink_domain, "place nvlink_domain"),
+        power_domain=_optional(place.power_domain, "place power_domain"),
+        job=_optional(place.job, "place job"),
+    )
+
+
+def place_from_pb(pb: common_pb2.Place) -> Place:
+    """Decode where a host stands; raises CodecError."""
+    return Place(
+        pool=name(pb.pool, "place pool") if pb.HasField("pool") else None,
+        rack=name(pb.rack, "place rack") if pb.HasField("rack") else None,
+        nvlink_domain=name(pb.nvlink_domain, "place nvlink_domain") if pb.HasField("nvlink_domain") else None,
+        power_domain=name(pb.power_domain, "place power_domain") if pb.HasField("power_domain") else None,
+        job=name(pb.job, "place job") if pb.HasField("job") else None,
+    )
+
+
 def _capability(word: str) -> str:
     return name(word, "hello capability")
 
@@ -91,6 +119,8 @@ def hello_to_pb(hello: Hello, spool: SpoolId) -> agent_pb2.Hello:
         ),
         inventory=items(hello.inventory, gpu_to_pb, "hello inventory", limit=MAX_GPUS),
         spool_id=name(spool, "hello spool_id"),
+        place=place_to_pb(hello.place),
+        at_s=None if hello.at_s is None else finite(hello.at_s, "hello at_s"),
     )
 
 
@@ -102,6 +132,8 @@ def hello_from_pb(pb: agent_pb2.Hello) -> tuple[Hello, SpoolId]:
         agent_version=name(pb.agent_version, "hello agent_version"),
         capabilities=items(pb.capabilities, _capability, "hello capabilities", limit=MAX_CAPABILITIES),
         inventory=items(pb.inventory, gpu_from_pb, "hello inventory", limit=MAX_GPUS),
+        place=place_from_pb(pb.place),
+        at_s=finite(pb.at_s, "hello at_s") if pb.HasField("at_s") else None,
     )
     return hello, SpoolId(name(pb.spool_id, "hello spool_id"))
 
@@ -127,6 +159,16 @@ def _culprit_from_pb(pb: common_pb2.Culprit) -> Culprit:
     )
 
 
+def _ballot_to_pb(ballot: Ballot) -> common_pb2.Ballot:
+    return common_pb2.Ballot(
+        key=name(ballot.key, "ballot key"), fingerprint=name(ballot.fingerprint, "ballot fingerprint")
+    )
+
+
+def _ballot_from_pb(pb: common_pb2.Ballot) -> Ballot:
+    return Ballot(key=name(pb.key, "ballot key"), fingerprint=name(pb.fingerprint, "ballot fingerprint"))
+
+
 def finding_to_pb(finding: Finding) -> common_pb2.Finding:
     """Encode a finding; raises CodecError on an identifier that breaks the limits."""
     pb = common_pb2.Finding(
@@ -147,6 +189,7 @@ def finding_to_pb(finding: Finding) -> common_pb2.Finding:
                     seed=unsigned(finding.seed, "finding seed", bits=64),
                     vote_key=label(finding.vote_key, "finding vote_key"),
                     culprits=items(finding.culprits, _culprit_to_pb, "finding culprits", limit=MAX_GPUS),
+                    ballots=items(finding.ballots, _ballot_to_pb, "finding ballots", limit=MAX_BALLOTS),
                 )
             )
         case DeviceFault():
@@ -190,6 +233,7 @@ def _burnin_ended_from_pb(pb: common_pb2.Finding, run: common_pb2.BurninEnded) -
         seed=run.seed,
         vote_key=label(run.vote_key, "finding vote_key"),
         culprits=items(run.culprits, _culprit_from_pb, "finding culprits", limit=MAX_GPUS),
+        ballots=items(run.ballots, _ballot_from_pb, "finding ballots", limit=MAX_BALLOTS),
     )
 
 

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Self, TypeVar
 import grpc
 
 from fleetd.model.finding import Finding
+from fleetd.model.fleet import FleetRecord
 from fleetd.model.host import Host
 from fleetd.model.ids import HostName
 from fleetd.model.telemetry import GpuSample
@@ -16,6 +17,7 @@ from fleetd.uplink.channel import failure, open_channel
 from fleetd.uplink.codec import finding_from_pb, sample_from_pb
 from fleetd.uplink.config import DeskConfig
 from fleetd.uplink.desk_codec import host_from_pb
+from fleetd.uplink.fleet_codec import fleet_from_pb
 from fleetd.uplink.wire import MAX_GPUS, CodecError, clean, finite, items, name, text
 
 if TYPE_CHECKING:
@@ -80,16 +82,54 @@ class DeskClient:
             items(answer.findings, finding_from_pb, "findings", limit=_MAX_FINDINGS),
         )
 
-    async def quarantine(self, host: HostName, reason: str) -> Host:
-        """Put an operator's hold on the host."""
-        return host_from_pb(
-            await self._ask(self._stub.Quarantine, desk_pb2.QuarantineRequest(name=_host(host), reason=clean(reason)))
-        )
+    async def quarantine(self, host: HostName, reason: str, *, expires_at_s: float | None = None) -> Host:
+        """Put an operator's hold on the host, for good or until a wall time."""
+        request = desk_pb2.QuarantineRequest(name=_host(host), reason=clean(reason), expires_at_s=expires_at_s)
+        return host_from_pb(await self._ask(self._stub.Quarantine, request))
 
     async def release(self, host: HostName, reason: str, *, override: bool) -> Host:
         """Lift the holds; without the proof that each asks for only with `override`."""
         request = desk_pb2.ReleaseRequest(name=_host(host), reason=clean(reason), override=override)
         return host_from_pb(await self._ask(self._stub.Release, request))
+
+    async def burnin(self, host: HostName, reason: str, *, level: str | None) -> Host:
+        """Run a burn-in; None: the level that makes the host healthy, or its release possible."""
+        request = desk_pb2.BurninRequest(name=_host(host), reason=clean(reason), level=level)
+        return host_from_pb(await self._ask(self._stub.Burnin, request))
+
+    async def repair(self, host: HostName, reason: str) -> Host:
+        """Leave the host to a person until he orders a burn-in."""
+        request = desk_pb2.ChangeRequest(name=_host(host), reason=clean(reason))
+        return host_from_pb(await self._ask(self._stub.Repair, request))
+
+    async def retire(self, host: HostName, reason: str) -> Host:
+        """Take the host out of the fleet for good."""
+        request = desk_pb2.ChangeRequest(name=_host(host), reason=clean(reason))
+        return host_from_pb(await self._ask(self._stub.Retire, request))
+
+    async def fleet(self) -> FleetRecord:
+        """Tripped budgets, the kill switch, open incidents."""
+        return fleet_from_pb(await self._ask(self._stub.GetFleet, desk_pb2.GetFleetRequest()))
+
+    async def rearm_budget(self, reason: str) -> FleetRecord:
+        """Let automatic quarantines through again after budgets tripped."""
+        request = desk_pb2.FleetChangeRequest(reason=clean(reason))
+        return fleet_from_pb(await self._ask(self._stub.RearmBudget, request))
+
+    async def stop_automation(self, reason: str) -> FleetRecord:
+        """Stop every automatic action at once."""
+        request = desk_pb2.FleetChangeRequest(reason=clean(reason))
+        return fleet_from_pb(await self._ask(self._stub.StopAutomation, request))
+
+    async def resume_automation(self, reason: str) -> FleetRecord:
+        """Take the kill switch back."""
+        request = desk_pb2.FleetChangeRequest(reason=clean(reason))
+        return fleet_from_pb(await self._ask(self._stub.ResumeAutomation, request))
+
+    async def close_incident(self, incident: str, reason: str, *, acquit: bool) -> FleetRecord:
+        """Close an incident; its hosts are acquitted, or judged as they are."""
+        request = desk_pb2.CloseIncidentRequest(id=clean(incident), reason=clean(reason), acquit=acquit)
+        return fleet_from_pb(await self._ask(self._stub.CloseIncident, request))
 
     async def explain(self, host: HostName) -> tuple[tuple[float, str], ...]:
         """Why the host is where it is: (wall time, sentence) a step, oldest first."""

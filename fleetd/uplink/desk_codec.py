@@ -1,9 +1,9 @@
 """Model ↔ protobuf for what operators see: the host with its holds, strikes and pending burn-in."""
 
-from fleetd.model.host import Hold, Host, Lifecycle, PendingBurnin, Strike
+from fleetd.model.host import Charge, DueBurnin, Hold, Host, Lifecycle, Mark, PendingBurnin, Silent, Strike
 from fleetd.model.ids import BootId, FindingId, GpuId, HostName, OrderId
 from fleetd.pb.v1 import desk_pb2
-from fleetd.uplink.codec import FAULT_CLASSES, gpu_from_pb, gpu_to_pb
+from fleetd.uplink.codec import FAULT_CLASSES, gpu_from_pb, gpu_to_pb, place_from_pb, place_to_pb
 from fleetd.uplink.wire import MAX_GPUS, Words, clean, finite, items, name, text, unsigned
 
 MAX_HOLDS = 1000
@@ -26,6 +26,8 @@ def _hold_to_pb(hold: Hold) -> desk_pb2.Hold:
         boot_id=None if hold.boot_id is None else name(hold.boot_id, "hold boot_id"),
         at_s=finite(hold.at_s, "hold at_s"),
         proof_level=None if hold.proof_level is None else name(hold.proof_level, "hold proof_level"),
+        after_reboot=hold.after_reboot,
+        expires_at_s=None if hold.expires_at_s is None else finite(hold.expires_at_s, "hold expires_at_s"),
     )
 
 
@@ -41,6 +43,44 @@ def _hold_from_pb(pb: desk_pb2.Hold) -> Hold:
         boot_id=BootId(name(pb.boot_id, "hold boot_id")) if pb.HasField("boot_id") else None,
         at_s=finite(pb.at_s, "hold at_s"),
         proof_level=name(pb.proof_level, "hold proof_level") if pb.HasField("proof_level") else None,
+        after_reboot=pb.after_reboot,
+        expires_at_s=finite(pb.expires_at_s, "hold expires_at_s") if pb.HasField("expires_at_s") else None,
+    )
+
+
+def _charge_to_pb(charge: Charge) -> desk_pb2.Charge:
+    return desk_pb2.Charge(
+        hold=_hold_to_pb(charge.hold),
+        withheld=clean(charge.withheld),
+        key=None if charge.key is None else name(charge.key, "charge key"),
+    )
+
+
+def _charge_from_pb(pb: desk_pb2.Charge) -> Charge:
+    return Charge(
+        hold=_hold_from_pb(pb.hold),
+        withheld=text(pb.withheld, "charge withheld"),
+        key=name(pb.key, "charge key") if pb.HasField("key") else None,
+    )
+
+
+def _mark_to_pb(mark: Mark) -> desk_pb2.Mark:
+    return desk_pb2.Mark(
+        gpu=None if mark.gpu is None else name(mark.gpu, "mark gpu"),
+        slot=None if mark.slot is None else name(mark.slot, "mark slot"),
+        finding=name(mark.finding, "mark finding"),
+        fault_class=FAULT_CLASSES.to_pb(mark.fault_class),
+        at_s=finite(mark.at_s, "mark at_s"),
+    )
+
+
+def _mark_from_pb(pb: desk_pb2.Mark) -> Mark:
+    return Mark(
+        gpu=GpuId(name(pb.gpu, "mark gpu")) if pb.HasField("gpu") else None,
+        slot=name(pb.slot, "mark slot") if pb.HasField("slot") else None,
+        finding=FindingId(name(pb.finding, "mark finding")),
+        fault_class=FAULT_CLASSES.from_pb(pb.fault_class, "mark fault_class"),
+        at_s=finite(pb.at_s, "mark at_s"),
     )
 
 
@@ -66,6 +106,7 @@ def _pending_to_pb(pending: PendingBurnin) -> desk_pb2.PendingBurnin:
         level=name(pending.level, "pending level"),
         issued_at_s=finite(pending.issued_at_s, "pending issued_at_s"),
         not_after_s=finite(pending.not_after_s, "pending not_after_s"),
+        accepted=pending.accepted,
     )
 
 
@@ -75,11 +116,30 @@ def _pending_from_pb(pb: desk_pb2.PendingBurnin) -> PendingBurnin:
         level=name(pb.level, "pending level"),
         issued_at_s=finite(pb.issued_at_s, "pending issued_at_s"),
         not_after_s=finite(pb.not_after_s, "pending not_after_s"),
+        accepted=pb.accepted,
     )
 
 
+def _due_to_pb(due: DueBurnin) -> desk_pb2.DueBurnin:
+    not_before_s = finite(due.not_before_s, "due not_before_s")
+    return desk_pb2.DueBurnin(level=name(due.level, "due level"), why=clean(due.why), not_before_s=not_before_s)
+
+
+def _due_from_pb(pb: desk_pb2.DueBurnin) -> DueBurnin:
+    not_before_s = finite(pb.not_before_s, "due not_before_s")
+    return DueBurnin(level=name(pb.level, "due level"), why=text(pb.why, "due why"), not_before_s=not_before_s)
+
+
+def _silent_to_pb(silent: Silent) -> desk_pb2.Silent:
+    return desk_pb2.Silent(since_s=finite(silent.since_s, "silent since_s"), before=LIFECYCLES.to_pb(silent.before))
+
+
+def _silent_from_pb(pb: desk_pb2.Silent) -> Silent:
+    return Silent(since_s=finite(pb.since_s, "silent since_s"), before=LIFECYCLES.from_pb(pb.before, "silent before"))
+
+
 def host_to_pb(host: Host) -> desk_pb2.Host:
-    """Encode a host; raises CodecError."""
+    """Encode what operators see of a host, without the judgement's own bookkeeping; raises CodecError."""
     return desk_pb2.Host(
         name=name(host.name, "host name"),
         state=LIFECYCLES.to_pb(host.state),
@@ -93,6 +153,14 @@ def host_to_pb(host: Host) -> desk_pb2.Host:
         proof=None if host.proof is None else name(host.proof, "host proof"),
         orders_issued=unsigned(host.orders_issued, "host orders_issued", bits=32),
         attempts=unsigned(host.attempts, "host attempts", bits=32),
+        place=place_to_pb(host.place),
+        charges=items(host.charges, _charge_to_pb, "host charges", limit=MAX_HOLDS),
+        marks=items(host.marks, _mark_to_pb, "host marks", limit=MAX_HOLDS),
+        due=None if host.due is None else _due_to_pb(host.due),
+        silent=None if host.silent is None else _silent_to_pb(host.silent),
+        probation_until_s=None
+        if host.probation_until_s is None
+        else finite(host.probation_until_s, "host probation_until_s"),
     )
 
 
@@ -111,4 +179,12 @@ def host_from_pb(pb: desk_pb2.Host) -> Host:
         proof=FindingId(name(pb.proof, "host proof")) if pb.HasField("proof") else None,
         orders_issued=pb.orders_issued,
         attempts=pb.attempts,
+        place=place_from_pb(pb.place),
+        charges=items(pb.charges, _charge_from_pb, "host charges", limit=MAX_HOLDS),
+        marks=items(pb.marks, _mark_from_pb, "host marks", limit=MAX_HOLDS),
+        due=_due_from_pb(pb.due) if pb.HasField("due") else None,
+        silent=_silent_from_pb(pb.silent) if pb.HasField("silent") else None,
+        probation_until_s=finite(pb.probation_until_s, "host probation_until_s")
+        if pb.HasField("probation_until_s")
+        else None,
     )

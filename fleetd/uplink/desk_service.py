@@ -11,8 +11,9 @@ from fleetd.ports import DeskDoor, Peer, Refused, StoreError
 from fleetd.uplink.codec import finding_to_pb, sample_to_pb
 from fleetd.uplink.desk_codec import host_to_pb
 from fleetd.uplink.doors import DoorCalls
+from fleetd.uplink.fleet_codec import fleet_to_pb
 from fleetd.uplink.tls import peer_of
-from fleetd.uplink.wire import CodecError, clean, name, text
+from fleetd.uplink.wire import CodecError, clean, finite, name, text
 
 _PAGE_HOSTS = 500
 _PAGE_BYTES = 1 << 20
@@ -76,8 +77,9 @@ class DeskService(desk_pb2_grpc.DeskServicer):
         """Put an operator's hold on a host."""
 
         async def answer() -> desk_pb2.Host:
-            peer = self._admit(context, acts=True)
-            return host_to_pb(await self._door.quarantine(peer, _host(request.name), text(request.reason, "reason")))
+            peer, reason = self._admit(context, acts=True), text(request.reason, "reason")
+            expires_at_s = finite(request.expires_at_s, "expires_at_s") if request.HasField("expires_at_s") else None
+            return host_to_pb(await self._door.quarantine(peer, _host(request.name), reason, expires_at_s=expires_at_s))
 
         return await self._answer(context, answer())
 
@@ -87,9 +89,98 @@ class DeskService(desk_pb2_grpc.DeskServicer):
         """Lift the holds on a host."""
 
         async def answer() -> desk_pb2.Host:
-            peer = self._admit(context, acts=True)
-            reason = text(request.reason, "reason")
+            peer, reason = self._admit(context, acts=True), text(request.reason, "reason")
             return host_to_pb(await self._door.release(peer, _host(request.name), reason, override=request.override))
+
+        return await self._answer(context, answer())
+
+    async def Burnin(  # noqa: N802
+        self, request: desk_pb2.BurninRequest, context: Context
+    ) -> desk_pb2.Host:
+        """Run a burn-in on a host."""
+
+        async def answer() -> desk_pb2.Host:
+            peer, reason = self._admit(context, acts=True), text(request.reason, "reason")
+            level = name(request.level, "level") if request.HasField("level") else None
+            return host_to_pb(await self._door.burnin(peer, _host(request.name), reason, level=level))
+
+        return await self._answer(context, answer())
+
+    async def Repair(  # noqa: N802
+        self, request: desk_pb2.ChangeRequest, context: Context
+    ) -> desk_pb2.Host:
+        """Leave a host to a person."""
+
+        async def answer() -> desk_pb2.Host:
+            peer, reason = self._admit(context, acts=True), text(request.reason, "reason")
+            return host_to_pb(await self._door.repair(peer, _host(request.name), reason))
+
+        return await self._answer(context, answer())
+
+    async def Retire(  # noqa: N802
+        self, request: desk_pb2.ChangeRequest, context: Context
+    ) -> desk_pb2.Host:
+        """Take a host out of the fleet."""
+
+        async def answer() -> desk_pb2.Host:
+            peer, reason = self._admit(context, acts=True), text(request.reason, "reason")
+            return host_to_pb(await self._door.retire(peer, _host(request.name), reason))
+
+        return await self._answer(context, answer())
+
+    async def GetFleet(  # noqa: N802
+        self, _request: desk_pb2.GetFleetRequest, context: Context
+    ) -> desk_pb2.Fleet:
+        """Tripped budgets, the kill switch, open incidents."""
+
+        async def answer() -> desk_pb2.Fleet:
+            self._admit(context)
+            return fleet_to_pb(await self._door.fleet())
+
+        return await self._answer(context, answer())
+
+    async def RearmBudget(  # noqa: N802
+        self, request: desk_pb2.FleetChangeRequest, context: Context
+    ) -> desk_pb2.Fleet:
+        """Re-arm the budgets that tripped."""
+
+        async def answer() -> desk_pb2.Fleet:
+            peer, reason = self._admit(context, acts=True), text(request.reason, "reason")
+            return fleet_to_pb(await self._door.rearm_budget(peer, reason))
+
+        return await self._answer(context, answer())
+
+    async def StopAutomation(  # noqa: N802
+        self, request: desk_pb2.FleetChangeRequest, context: Context
+    ) -> desk_pb2.Fleet:
+        """Stop every automatic action."""
+
+        async def answer() -> desk_pb2.Fleet:
+            peer, reason = self._admit(context, acts=True), text(request.reason, "reason")
+            return fleet_to_pb(await self._door.stop_automation(peer, reason))
+
+        return await self._answer(context, answer())
+
+    async def ResumeAutomation(  # noqa: N802
+        self, request: desk_pb2.FleetChangeRequest, context: Context
+    ) -> desk_pb2.Fleet:
+        """Take the kill switch back."""
+
+        async def answer() -> desk_pb2.Fleet:
+            peer, reason = self._admit(context, acts=True), text(request.reason, "reason")
+            return fleet_to_pb(await self._door.resume_automation(peer, reason))
+
+        return await self._answer(context, answer())
+
+    async def CloseIncident(  # noqa: N802
+        self, request: desk_pb2.CloseIncidentRequest, context: Context
+    ) -> desk_pb2.Fleet:
+        """Close an incident."""
+
+        async def answer() -> desk_pb2.Fleet:
+            peer, reason = self._admit(context, acts=True), text(request.reason, "reason")
+            incident = text(request.id, "incident id")
+            return fleet_to_pb(await self._door.close_incident(peer, incident, reason, acquit=request.acquit))
 
         return await self._answer(context, answer())
 

@@ -15,10 +15,14 @@ from fleetd.pb.v1 import agent_pb2
 from fleetd.ports import Clock, Refused, Spool, UplinkError
 from fleetd.uplink.codec import hello_to_pb, run_burnin_from_pb, spooled_to_pb, telemetry_to_pb
 from fleetd.uplink.config import UplinkConfig
-from fleetd.uplink.wire import CodecError, clean, finite, name, text
+from fleetd.uplink.wire import CodecError, clean, finite, name, text, unsigned
 
 WINDOW = 64
 """Most findings on their way at once: enough to fill the line, few enough to be sent again."""
+
+SEQ_BITS = 48
+"""Of the number that a welcome may name. No spool gets there; and one that believed a larger number, and moved its
+findings behind it, would soon have none left to give."""
 
 Call = grpc.aio.StreamStreamCall[agent_pb2.AgentMessage, agent_pb2.ControllerMessage]
 
@@ -55,6 +59,7 @@ class AgentStream:
         self._write_lock = asyncio.Lock()
         self._patience = asyncio.timeout(config.answer_seconds)
         self._in_flight: deque[int] = deque()  # at most WINDOW sequence numbers
+        self._sent_seq = 0
         self._room = asyncio.Event()
 
     async def run(self) -> None:
@@ -64,7 +69,7 @@ class AgentStream:
         """
         try:
             async with self._patience:
-                last_seq = await self._say_hello()
+                last_seq = self._sent_seq = await self._say_hello()
                 self._patience.reschedule(None)
                 self._agent.spool.acknowledge(last_seq)
                 self._agent.on_welcome()
@@ -101,7 +106,7 @@ class AgentStream:
         if answer.WhichOneof("kind") != "welcome":
             self._leave_if_told(answer)
             raise CodecError(f"the controller at {self._config.address} answered the hello with something else")
-        return answer.welcome.last_seq
+        return unsigned(answer.welcome.last_seq, "welcome last_seq", bits=SEQ_BITS)
 
     async def _receive(self) -> None:
         while (message := await self._read()) is not None:
@@ -125,6 +130,8 @@ class AgentStream:
                 return
 
     def _acknowledged(self, seq: int) -> None:
+        if seq > self._sent_seq:
+            raise CodecError(f"the controller acknowledges finding {seq}, and {self._sent_seq} is the last it was sent")
         self._agent.spool.acknowledge(seq)
         while self._in_flight and self._in_flight[0] <= seq:
             self._in_flight.popleft()
@@ -155,7 +162,7 @@ class AgentStream:
                 self._room.clear()
                 await self._room.wait()
             for spooled in self._agent.spool.pending(after_seq=sent, limit=WINDOW - len(self._in_flight)):
-                sent = spooled.seq
+                sent = self._sent_seq = spooled.seq
                 try:
                     pb = spooled_to_pb(spooled)
                 except CodecError as error:

@@ -18,6 +18,8 @@ MAX_TEXT_CHARS = 4000
 """Longest free text (`why`, `reason`); longer text is cut when it is sent and refused when it is received."""
 MAX_GPUS = 256
 """Most GPUs of one host: length of an inventory, of a telemetry batch, of the culprits of a run."""
+MAX_BALLOTS = 64
+"""Most ballots of one burn-in run."""
 MAX_CAPABILITIES = 64
 """Most capabilities in a hello."""
 

@@ -3,6 +3,7 @@
 import sys
 from concurrent.futures import ProcessPoolExecutor
 from functools import partial
+from traceback import format_exception
 
 import click
 
@@ -18,7 +19,9 @@ def failure(seed: int) -> str:
     try:
         run(seed)
     except (WorldError, DeadlockError) as error:
-        return f"{error}\nreproduce: {sys.executable} -m fleetd.world --seed {seed}"
+        cause = error.__cause__
+        trace = "" if cause is None else "\n" + "".join(format_exception(cause)).rstrip()
+        return f"{error}{trace}\nreproduce: {sys.executable} -m fleetd.world --seed {seed}"
     return ""
 
 

@@ -3,11 +3,11 @@
 from collections import Counter
 from collections.abc import Iterator
 
-from fleetd.core import budget
-from fleetd.core.budget import OUT_OF_SERVICE, FleetView
-from fleetd.core.judgement import judge
-from fleetd.core.lifecycle import FLEETD
-from fleetd.model.event import FindingReceived, OperatorQuarantined, OperatorReleased
+from fleetd.core.fleet import FLEET, areas_of
+from fleetd.core.invariants import FLEETD
+from fleetd.core.replay import Replay
+from fleetd.model.event import FindingReceived, OperatorQuarantined, OperatorReleased, OperatorRepairs, OperatorRetires
+from fleetd.model.fleet import AreaKey
 from fleetd.model.host import Hold, Host, Lifecycle
 from fleetd.model.ids import FindingId, HostName, OrderId
 from fleetd.model.journal import JournalEntry
@@ -29,6 +29,7 @@ def broken(outcome: Outcome, *, settled: bool) -> list[str]:
         *budgets_are_kept(outcome),
         *each_finding_counts_once(outcome),
         *replay_is_equal(outcome),
+        *automation_stops_when_told(outcome),
         *persisted_before_acting(outcome),
         *foreign_holds_stay(outcome),
     ]
@@ -37,61 +38,80 @@ def broken(outcome: Outcome, *, settled: bool) -> list[str]:
     return found[:_SHOWN]
 
 
-def _steps(outcome: Outcome) -> Iterator[tuple[float, Host | None, JournalEntry]]:
-    """(virtual time, the host before, entry) of each entry."""
+def _steps(outcome: Outcome) -> Iterator[tuple[float, Host | None, Host, JournalEntry]]:
+    """(virtual time, the host before, the host after, entry) of each entry that is about a host."""
     hosts: dict[HostName, Host] = {}
     for at_s, entry in outcome.journal:
-        yield at_s, hosts.get(entry.host.name), entry
-        hosts[entry.host.name] = entry.host
+        if entry.host is not None:
+            yield at_s, hosts.get(entry.host.name), entry.host, entry
+            hosts[entry.host.name] = entry.host
+
+
+def _by_itself(entry: JournalEntry) -> bool:
+    """Whether automation took the host of this entry away from its users."""
+    by_people = isinstance(entry.event, OperatorQuarantined | OperatorRepairs | OperatorRetires)
+    return not by_people and any(isinstance(order, Quarantine) for order in entry.orders)
 
 
 def no_quarantine_without_evidence(outcome: Outcome) -> Iterator[str]:
-    """Every automatic quarantine rests on stored findings about this host, of a hardware class, and on a real trouble."""
+    """Every automatic quarantine rests on stored findings of a hardware class, and on a real trouble."""
     stored: dict[FindingId, HostName] = {}
-    for at_s, _, entry in _steps(outcome):
+    for at_s, _, host, entry in _steps(outcome):
         if isinstance(entry.event, FindingReceived):
             stored[entry.event.finding.id] = entry.event.finding.host
-        if isinstance(entry.event, OperatorQuarantined) or not any(isinstance(o, Quarantine) for o in entry.orders):
+        if not _by_itself(entry):
             continue
-        where = f"{at_s:.0f} s: {entry.host.name} was quarantined"
-        ours = [hold for hold in entry.host.holds if hold.owner == FLEETD]
+        where = f"{at_s:.0f} s: {host.name} was quarantined"
+        ours = [hold for hold in host.holds if hold.owner == FLEETD]
         if not ours:
             yield f"{where} without a hold"
         for hold in ours:
-            if not hold.evidence or any(stored.get(finding) != entry.host.name for finding in hold.evidence):
+            # What is known of a GPU goes with it to another host.
+            its_gpu = any(gpu.gpu == hold.gpu for gpu in host.inventory)
+            about_it = all(f in stored and (its_gpu or stored[f] == host.name) for f in hold.evidence)
+            if not hold.evidence or not about_it:
                 yield f"{where} without evidence of its own: {hold.evidence}"
             if not hold.fault_class.is_hardware:
                 yield f"{where} for {hold.fault_class}, which is no hardware"
-        if entry.host.name not in outcome.planted:
+        if host.name not in outcome.planted:
             yield f"{where} and nothing was ever wrong with it: {entry.why}"
 
 
 def budgets_are_kept(outcome: Outcome) -> Iterator[str]:
-    """No automatic quarantine beyond what the policy allows, counted anew from the journal."""
-    limit = outcome.policy.budgets.quarantines
-    known: dict[HostName, bool] = {}
-    ordered_at_s: list[float] = []
-    for at_s, _, entry in _steps(outcome):
-        known[entry.host.name] = entry.host.state in OUT_OF_SERVICE
+    """No automatic quarantine beyond what the policy allows in any area, counted anew from the journal."""
+    budgets = outcome.policy.budgets
+    members: dict[AreaKey, dict[HostName, bool]] = {}
+    ordered: dict[AreaKey, list[float]] = {}
+    for at_s, before, host, entry in _steps(outcome):
+        for key in () if before is None else areas_of(before):
+            members[key].pop(host.name, None)
+        for key in areas_of(host):
+            if host.state is not Lifecycle.RETIRED:
+                members.setdefault(key, {})[host.name] = host.held
+            else:
+                members.setdefault(key, {})
         for order in entry.orders:
             if not isinstance(order, Quarantine):
                 continue
-            recent = sum(t > entry.at_s - limit.window_seconds for t in ordered_at_s)
-            ordered_at_s.append(entry.at_s)
-            if isinstance(entry.event, OperatorQuarantined):
-                continue
-            out, allowed = sum(known.values()), max(limit.at_least, int(limit.max_ratio * len(known) + 1e-9))
-            if out > allowed or recent >= limit.max_in_window:
-                yield f"{at_s:.0f} s: {entry.host.name} goes beyond the budget: {out} out, {recent} recently"
+            for key in areas_of(host):
+                limit = budgets.quarantines if key == FLEET else budgets.quarantines_by.get(key.area)
+                times = ordered.setdefault(key, [])
+                recent = 0 if limit is None else sum(t > entry.at_s - limit.window_seconds for t in times)
+                times.append(entry.at_s)
+                if limit is None or not _by_itself(entry):
+                    continue
+                held, hosts = sum(members[key].values()), len(members[key])
+                if held > limit.allowed(hosts) or recent >= limit.max_in_window:
+                    yield f"{at_s:.0f} s: {host.name} goes beyond the budget of {key}: {held} held, {recent} recently"
 
 
 def each_finding_counts_once(outcome: Outcome) -> Iterator[str]:
     """Every finding decides once, however often it arrived; every order is issued once."""
     decided: Counter[FindingId] = Counter()
     ordered: Counter[OrderId] = Counter()
-    for _, before, entry in _steps(outcome):
+    for _, before, host, entry in _steps(outcome):
         ordered.update(order.id for order in entry.orders)
-        if isinstance(entry.event, FindingReceived) and (before != entry.host or entry.orders or entry.withheld):
+        if isinstance(entry.event, FindingReceived) and (before != host or entry.orders or entry.withheld):
             decided[entry.event.finding.id] += 1
     yield from (f"finding {finding} decided {times} times" for finding, times in decided.items() if times > 1)
     yield from (f"order {order} was issued {times} times" for order, times in ordered.items() if times > 1)
@@ -99,29 +119,38 @@ def each_finding_counts_once(outcome: Outcome) -> Iterator[str]:
 
 def replay_is_equal(outcome: Outcome) -> Iterator[str]:
     """The events of the journal, judged again, give the same hosts, orders and reasons."""
-    hosts: dict[HostName, Host] = {}
-    seen: set[FindingId] = set()
-    view = FleetView()
-    limit = outcome.policy.budgets.quarantines
+    replay = Replay(outcome.policy)
     for at_s, entry in outcome.journal:
-        before = hosts.get(entry.host.name)
-        if isinstance(entry.event, FindingReceived):
-            again = entry.event.finding.id in seen
-            seen.add(entry.event.finding.id)
-            if again:
-                continue
-        step = judge(now_s=entry.at_s, host=before, event=entry.event, fleet=view, policy=outcome.policy)
-        if (step.state, step.orders, step.why) != (entry.host, entry.orders, entry.why):
-            yield f"{at_s:.0f} s: judged again, {entry.host.name} goes another way: {step.why} (was: {entry.why})"
+        step = replay.take(entry.at_s, entry.event).step
+        made = {
+            "host": step.state,
+            "orders": step.orders,
+            "withheld": step.withheld,
+            "fleet": step.fleet,
+            "why": step.why,
+        }
+        changed = [name for name, value in made.items() if value != getattr(entry, name)]
+        if changed:
+            yield f"{at_s:.0f} s: judged again, {', '.join(changed)} differ: {step.why} (was: {entry.why})"
             return
-        view = budget.after(view, before=before, step=step, now_s=entry.at_s, budget=limit)
-        hosts[entry.host.name] = step.state
+    if replay.fleet.record != outcome.image.fleet:
+        yield "replayed, the fleet's record is another one than the ledger's"
+
+
+def automation_stops_when_told(outcome: Outcome) -> Iterator[str]:
+    """While the kill switch is on, automation takes no host away."""
+    stopped = False
+    for at_s, entry in outcome.journal:
+        if stopped and _by_itself(entry):
+            yield f"{at_s:.0f} s: {entry.why} (and automation was stopped)"
+        if entry.fleet is not None:
+            stopped = entry.fleet.stopped is not None
 
 
 def persisted_before_acting(outcome: Outcome) -> Iterator[str]:
     """Nothing was done that was not on disk before, and no order was carried out twice."""
     issued: dict[OrderId, float] = {}
-    for at_s, _, entry in _steps(outcome):
+    for at_s, entry in outcome.journal:
         for order in entry.orders:
             issued.setdefault(order.id, at_s)
     for carried in outcome.carried:
@@ -133,13 +162,17 @@ def persisted_before_acting(outcome: Outcome) -> Iterator[str]:
 
 def foreign_holds_stay(outcome: Outcome) -> Iterator[str]:
     """A hold of an operator goes only when an operator releases the host, and a held host is never given back."""
-    for at_s, before, entry in _steps(outcome):
-        kept = {hold.owner for hold in entry.host.holds}
-        gone = [h.owner for h in _foreign(before) if h.owner not in kept]
+    for at_s, before, host, entry in _steps(outcome):
+        kept = {hold.owner for hold in host.holds}
+        gone = [hold.owner for hold in _foreign(before) if hold.owner not in kept and not _expired(hold, entry.at_s)]
         if gone and not isinstance(entry.event, OperatorReleased):
-            yield f"{at_s:.0f} s: {entry.host.name} lost the hold of {', '.join(gone)} by itself"
+            yield f"{at_s:.0f} s: {host.name} lost the hold of {', '.join(gone)} by itself"
         if kept and any(isinstance(order, Release) for order in entry.orders):
-            yield f"{at_s:.0f} s: {entry.host.name} was given back while {', '.join(sorted(kept))} held it"
+            yield f"{at_s:.0f} s: {host.name} was given back while {', '.join(sorted(kept))} held it"
+
+
+def _expired(hold: Hold, now_s: float) -> bool:
+    return hold.expires_at_s is not None and hold.expires_at_s <= now_s
 
 
 def _foreign(host: Host | None) -> tuple[Hold, ...]:
@@ -161,12 +194,16 @@ def all_is_delivered(outcome: Outcome) -> Iterator[str]:
 
 
 def all_is_calm(outcome: Outcome) -> Iterator[str]:
-    """A host with which nothing is wrong any more serves again, unless a human was asked and has not decided."""
-    asked = {c.order.host for c in outcome.carried if type(c.order).__name__ in {"Notify", "Quarantine"}}
+    """A host with which nothing is wrong any more serves again, unless a human must decide and there is none."""
     for host in outcome.hosts:
-        well = host.state in (Lifecycle.HEALTHY, Lifecycle.PROBATION)
-        if host.name not in outcome.sick and not well and host.name not in asked:
+        at_rest = host.state in (Lifecycle.HEALTHY, Lifecycle.PROBATION, Lifecycle.RETIRED)
+        waits = not outcome.attended and (host.held or host.charges or host.told)
+        foreign = bool(_foreign(host))
+        if host.name not in outcome.sick and not at_rest and not waits and not foreign:
             yield f"{host.name} is well and yet {host.state} since {host.since_s:.0f}: {host.why}"
+        if host.held != (host.name in outcome.drained):
+            yield f"{host.name} is {'held' if host.held else 'free'}, and its scheduler believes otherwise"
+    by_name = {host.name: host for host in outcome.hosts}
     for host in outcome.image.hosts:
-        if host not in outcome.hosts:
+        if host != by_name.get(host.name):
             yield f"{host.name} is {host.state} on disk and another in memory"

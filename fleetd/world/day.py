@@ -47,7 +47,7 @@ def lay_out(*, hosts: int, hours: float, seed: int, policy: Policy, gpus: int = 
         gpus=gpus,
         seed=seed,
         sample_seconds=_SAMPLE_SECONDS,
-        weather=Weather(break_ratio=0.0001),
+        weather=Weather(life_s=6 * 3600.0),
         actuator_refuse_ratio=0.05,
         start_seconds=min(300.0, float(hosts)),
     )

@@ -18,16 +18,7 @@ class Finished:
     result: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Rearmed:
-    """A human re-armed the budget."""
-
-    at_s: float
-    who: str
-    reason: str
-
-
-Record = tuple[JournalEntry, ...] | Finished | Rearmed
+Record = tuple[JournalEntry, ...] | Finished
 """One transaction."""
 
 
@@ -54,10 +45,6 @@ class Ledger(MemoryStore):
         """Mark an order as carried out. Raises StoreError."""
         self._write(f"finish {order}", Finished(order=order, result=result))
 
-    def rearm_budget(self, *, at_s: float, who: str, reason: str) -> None:
-        """Record that a human re-armed the quarantine budget. Raises StoreError."""
-        self._write("rearm", Rearmed(at_s=at_s, who=who, reason=reason))
-
     def _write(self, what: str, record: Record) -> None:
         self._file.write(self._life, what, record)
         self._apply(record)
@@ -68,8 +55,6 @@ class Ledger(MemoryStore):
                 super().commit(record)
             case Finished():
                 super().finish_order(record.order, record.result)
-            case Rearmed():
-                super().rearm_budget(at_s=record.at_s, who=record.who, reason=record.reason)
 
 
 def journal_of(records: Sequence[Written[Record]]) -> tuple[tuple[float, JournalEntry], ...]:

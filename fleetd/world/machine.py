@@ -10,6 +10,7 @@ from fleetd.agent.agent import Agent, SpoolGauges
 from fleetd.agent.chores import Chores, ChoresConfig
 from fleetd.agent.sampler import Sampler, SamplerConfig
 from fleetd.model.finding import DeviceFault, FaultClass, Scope, Severity
+from fleetd.model.host import Place
 from fleetd.model.ids import BootId, FindingId, HostName, SpoolId
 from fleetd.ports import StoreError
 from fleetd.sim.burner import SimBurner
@@ -37,51 +38,60 @@ class Machine:
         name: HostName,
         *,
         settings: Settings,
+        place: Place,
         network: Network,
         folder: Path,
         fuse: Fuse | None,
         on_bug: Callable[[BaseException], None],
+        body: str | None = None,
     ) -> None:
         """Build it; it is not switched on.
 
         Args:
             name: of the host.
             settings: of the world.
+            place: where it stands.
             network: to the controller.
             folder: where reports of burn-ins may lie.
             fuse: counts the boundaries at which its agent may be cut.
             on_bug: told of an agent that ends by itself.
+            body: what this machine is in itself, if another one uses its name too.
         """
         self.name = name
+        self._body = body or name
         self.clock = SimClock()
-        self.parts = parts(host=name, gpus=settings.gpus, seed=settings.seed)
+        self.parts = parts(host=HostName(self._body), gpus=settings.gpus, seed=settings.seed)
         self.powered = False
         self.boots = 0
         self.burner_broken = False
+        self.driver_seconds = 0.0
+        """How long the driver takes after a boot until it answers."""
         self.planted = False
         """Whether anything was ever wrong with this host that may cost it its place."""
         self.retired_files: list[File[SpoolRecord]] = []
         """Spools of disks that were replaced."""
         self._settings = settings
+        self._place = place
         self._network = network
         self._folder = folder
         self._fuse = fuse
         self._on_bug = on_bug
-        self._rng = random.Random(f"{settings.seed}/{name}")  # noqa: S311 - a simulation
+        self._rng = random.Random(f"{settings.seed}/{self._body}")  # noqa: S311 - a simulation
         self._installs = 0
         self._life: Life | None = None
         self._run: asyncio.Task[None] | None = None
         self._spool: SimSpool | None = None
         self._devices: SimDevices | None = None
         self._driver_hangs = False
-        self._ring: list[DeviceFault] = []  # bounded by the timetable
+        self._ring: list[DeviceFault] = []  # bounded by the timetable, as is the next
+        self._told: list[DeviceFault] = []
         self._faults = 0
         self.reinstall()
 
     @property
     def boot_id(self) -> BootId:
         """Of the present boot."""
-        return BootId(f"{self.name}-boot-{self.boots}")
+        return BootId(f"{self._body}-boot-{self.boots}")
 
     @property
     def spool_file(self) -> File[SpoolRecord]:
@@ -101,10 +111,13 @@ class Machine:
         self.powered = True
         self.boots += 1
         self._ring.clear()
-        self._driver_hangs = False
+        self._told.clear()
         for part in self.parts:
             part.cure((Cure.RESET, Cure.REBOOT))
+        self._driver_hangs = self.driver_seconds > 0
         self._start()
+        if self._driver_hangs:
+            asyncio.get_running_loop().call_later(self.driver_seconds, self._driver_answers)
 
     def switch_off(self) -> None:
         """Cut the power."""
@@ -131,6 +144,13 @@ class Machine:
         self._spool_file: File[SpoolRecord] = File(now_s)
         self._orders_file: File[OrderRecord] = File(now_s)
 
+    def lose_state(self) -> None:
+        """Have the agent's files deleted: it starts again and reads this boot's kernel log from the beginning."""
+        self.kill_agent()
+        self.reinstall()
+        self._ring = [*self._told, *self._ring]
+        self._told.clear()
+
     # ── trouble ─────────────────────────────────────────────────────────────────────────────────────────────────────
 
     def plant(self, index: int, trouble: Trouble, cure: Cure) -> None:
@@ -141,12 +161,21 @@ class Machine:
             code, fault_class, why = _KERNEL_SAYS[trouble]
             self.report(code, index=index, fault_class=fault_class, severity=Severity.FATAL, why=why)
 
-    def hang_driver(self, *, hangs: bool) -> None:
-        """Let no call into the driver be answered, or let it answer again."""
-        self.planted = True
-        self._driver_hangs = hangs
+    def hang_driver(self) -> None:
+        """Let no call into the driver be answered until the host is rebooted."""
+        self.planted = self._driver_hangs = True
         if self._devices is not None:
-            self._devices.driver_hangs = hangs
+            self._devices.driver_hangs = True
+
+    def _driver_answers(self) -> None:
+        self._driver_hangs = False
+        if self._devices is not None:
+            self._devices.driver_hangs = False
+
+    def heal(self) -> None:
+        """Let all troubles of its GPUs end by themselves."""
+        for part in self.parts:
+            part.cure(Cure)
 
     def fill_disk(self, *, full: bool) -> None:
         """Let the disk refuse all writes, or take them again."""
@@ -186,7 +215,7 @@ class Machine:
         try:
             while self._ring and self._spool is not None:
                 self._spool.append(self._ring[0])
-                self._ring.pop(0)
+                self._told.append(self._ring.pop(0))
         except StoreError:
             asyncio.get_running_loop().call_later(_RETRY_S, self._tell)
         except Killed:
@@ -205,7 +234,7 @@ class Machine:
 
     def _agent(self, life: Life) -> Agent:
         settings, clock, host, boot = self._settings, self.clock, self.name, self.boot_id
-        spool = SimSpool(SpoolId(f"{host}-disk-{self._installs}"), self._spool_file, life)
+        spool = SimSpool(SpoolId(f"{self._body}-disk-{self._installs}"), self._spool_file, life)
         devices = SimDevices(
             host=host, gpus=0, seed=0, clock=clock, built_in=self.parts, driver_hangs=self._driver_hangs
         )
@@ -232,7 +261,7 @@ class Machine:
                 burner=burner,
                 spool=spool,
                 clock=clock,
-                reports=self._folder / f"{host}-disk-{self._installs}",
+                reports=self._folder / f"{self._body}-disk-{self._installs}",
                 config=ChoresConfig(),
             ),
             uplink=SimUplink(
@@ -244,6 +273,7 @@ class Machine:
             clock=clock,
             notify=lambda _: None,
             watchdog_s=None,
+            place=self._place,
         )
 
     def _died(self) -> None:

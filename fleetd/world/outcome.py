@@ -26,6 +26,10 @@ class Outcome:
     """As the controller had them in memory at the end; the image's when no controller was alive."""
     carried: tuple[Carried, ...]
     """Fleet orders as the scheduler carried them out."""
+    drained: frozenset[HostName]
+    """Hosts that the scheduler keeps jobs from, by fleetd's orders."""
+    attended: bool
+    """Whether a crew looked after the fleet."""
     found: dict[FindingId, Finding]
     """Every finding that an agent had on its disk, and was not dropped from a full spool."""
     unsent: int

@@ -2,52 +2,85 @@
 
 import random
 from collections.abc import Awaitable, Callable
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING
 
 from fleetd.controller.desk import Desk
+from fleetd.core.invariants import FLEETD
+from fleetd.model.fleet import FleetRecord, IncidentKind
 from fleetd.model.host import Host, Lifecycle
 from fleetd.model.ids import HostName
-from fleetd.model.order import FleetOrder, Notify, Quarantine
 from fleetd.ports import Peer, Refused, StoreError, UplinkError
-from fleetd.sim.gpu import Cure
 
 if TYPE_CHECKING:
     from fleetd.world.world import World
 
-T = TypeVar("T")
-
 _ATTEMPTS = 40
 _RETRY_S = 30.0
+_AT_REST = frozenset({Lifecycle.HEALTHY, Lifecycle.PROBATION, Lifecycle.RETIRED, Lifecycle.NEW})
 
 
 class Operator:
-    """Somebody with the role of an operator. Tries again while the controller does not answer, then gives up."""
+    """Somebody with the role of an operator. Tries again while the controller does not answer, then gives up.
+
+    Every request returns "", or why it was refused.
+    """
 
     def __init__(self, world: "World", name: str) -> None:
         self._world = world
         self._peer = Peer(name=name, role="operator")
 
-    async def quarantine(self, host: str, reason: str) -> str:
-        """Put a hold on a host. Returns "" or why it was refused."""
-        return await self._do(lambda desk: desk.quarantine(self._peer, HostName(host), reason))
+    async def quarantine(self, host: str, reason: str, *, for_s: float | None = None) -> str:
+        """Put a hold on a host, for good or for some seconds."""
+        until_s = None if for_s is None else self._world.room.clock.wall_s() + for_s
+        return await self._do(lambda desk: desk.quarantine(self._peer, HostName(host), reason, expires_at_s=until_s))
 
     async def release(self, host: str, reason: str, *, override: bool = False) -> str:
-        """Ask for a host back. Returns "" or why it was refused."""
+        """Ask for a host back."""
         return await self._do(lambda desk: desk.release(self._peer, HostName(host), reason, override=override))
 
+    async def burnin(self, host: str, reason: str) -> str:
+        """Have a host prove itself."""
+        return await self._do(lambda desk: desk.burnin(self._peer, HostName(host), reason, level=None))
+
+    async def repair(self, host: str, reason: str) -> str:
+        """Begin to work on a host."""
+        return await self._do(lambda desk: desk.repair(self._peer, HostName(host), reason))
+
+    async def retire(self, host: str, reason: str) -> str:
+        """Take a host out of the fleet."""
+        return await self._do(lambda desk: desk.retire(self._peer, HostName(host), reason))
+
     async def rearm(self, reason: str) -> str:
-        """Re-arm the quarantine budget. Returns "" or why it was refused."""
+        """Re-arm the quarantine budgets."""
         return await self._do(lambda desk: desk.rearm_budget(self._peer, reason))
 
-    async def look(self, host: str) -> Host | None:
-        """Look at a host; None when nobody knows it or nobody answers."""
-        found: list[Host] = []
+    async def stop_automation(self, reason: str) -> str:
+        """Use the kill switch."""
+        return await self._do(lambda desk: desk.stop_automation(self._peer, reason))
+
+    async def resume_automation(self, reason: str) -> str:
+        """Take the kill switch back."""
+        return await self._do(lambda desk: desk.resume_automation(self._peer, reason))
+
+    async def close_incident(self, incident: str, reason: str, *, acquit: bool) -> str:
+        """Close an incident."""
+        return await self._do(lambda desk: desk.close_incident(self._peer, incident, reason, acquit=acquit))
+
+    async def close_incidents(self, reason: str, *, acquit: bool) -> str:
+        """Close every storm that is open."""
+        record, _ = await self.look()
+        storms = [incident.id for incident in record.incidents if incident.kind is IncidentKind.STORM]
+        return "; ".join([await self.close_incident(storm, reason, acquit=acquit) for storm in storms])
+
+    async def look(self) -> tuple[FleetRecord, tuple[Host, ...]]:
+        """Look at the fleet; nothing is there to see when nobody answers."""
+        found: list[tuple[FleetRecord, tuple[Host, ...]]] = [(FleetRecord(), ())]
 
         async def read(desk: Desk) -> None:
-            found.append((await desk.host(HostName(host)))[0])
+            found.append((await desk.fleet(), await desk.hosts()))
 
         await self._do(read)
-        return found[0] if found else None
+        return found[-1]
 
     async def _do(self, what: Callable[[Desk], Awaitable[object]]) -> str:
         for _ in range(_ATTEMPTS):
@@ -63,49 +96,51 @@ class Operator:
 
 
 class Crew:
-    """Repairs what was quarantined: swaps the part or reboots, waits for the proof, asks for the host back.
+    """Makes its rounds: repairs what was quarantined, waits for the proof and asks for the host back.
 
-    It also re-arms a budget that has tripped, some time after it was paged.
+    It also looks at hosts that wait for a human, re-arms budgets that have tripped, and closes storms.
     """
 
-    def __init__(self, world: "World", *, repair_s: tuple[float, float] = (600.0, 3600.0)) -> None:
-        """`repair_s`: how long somebody takes to come."""
+    def __init__(self, world: "World", *, round_s: tuple[float, float] = (600.0, 2400.0)) -> None:
+        """`round_s`: how long from one round to the next, and how long a repair takes."""
         self._world = world
-        self._repair_s = repair_s
+        self._round_s = round_s
         self._rng = random.Random(f"{world.settings.seed}/crew")  # noqa: S311 - a simulation
         self._operator = Operator(world, "crew")
         self._busy: set[HostName] = set()
-        self._rearming = False
 
-    def hear(self, order: FleetOrder) -> None:
-        """Hear of a fleet order that was carried out."""
-        if isinstance(order, Quarantine) and order.host not in self._busy:
-            self._busy.add(order.host)
-            self._world.spawn(self._repair(order.host))
-        elif isinstance(order, Notify) and "budget" in order.why and not self._rearming:
-            self._rearming = True
-            self._world.spawn(self._rearm())
+    async def work(self) -> None:
+        """Make rounds for ever."""
+        while True:
+            await self._world.clock.sleep_s(self._rng.uniform(*self._round_s))
+            record, hosts = await self._operator.look()
+            if record.tripped:
+                await self._operator.rearm("looked at it")
+            await self._operator.close_incidents("looked at it", acquit=self._rng.choice([False, True]))
+            for host in hosts:
+                if host.name in self._busy:
+                    continue
+                if host.charges or any(hold.owner == FLEETD for hold in host.holds):
+                    self._busy.add(host.name)
+                    self._world.spawn(self._repair(host.name))
+                elif not host.held and host.state not in _AT_REST and host.pending is None and host.due is None:
+                    await self._operator.burnin(host.name, "nobody else looks at it")
 
-    async def _repair(self, host: HostName) -> None:
-        await self._world.clock.sleep_s(self._rng.uniform(*self._repair_s))
-        machine = self._world.machine(host)
+    async def _repair(self, name: HostName) -> None:
+        machine = self._world.machine(name)
         machine.switch_off()
-        for part in machine.parts:
-            part.cure(Cure)
-        await self._world.clock.sleep_s(self._world.settings.boot_seconds)
+        machine.heal()
+        await self._world.clock.sleep_s(self._rng.uniform(*self._round_s))
         machine.switch_on()
-        for _ in range(_ATTEMPTS):
-            await self._world.clock.sleep_s(_RETRY_S + 10 * self._rng.random())
-            seen = await self._operator.look(host)
-            if seen is None or seen.state not in (Lifecycle.QUARANTINED, Lifecycle.REPAIRING):
+        for attempt in range(_ATTEMPTS):
+            await self._world.clock.sleep_s(10 * _RETRY_S)
+            _, hosts = await self._operator.look()
+            host = next((host for host in hosts if host.name == name), None)
+            if host is None or not (host.held or host.charges):
                 break
-            if seen.proof is None and any(hold.proof_level is not None for hold in seen.holds):
-                continue
-            if not await self._operator.release(host, "repaired and proven", override=seen.proof is None):
-                break
-        self._busy.discard(host)
-
-    async def _rearm(self) -> None:
-        await self._world.clock.sleep_s(self._rng.uniform(*self._repair_s))
-        self._rearming = False
-        await self._operator.rearm("looked at it")
+            ours = [*(h for h in host.holds if h.owner == FLEETD), *(charge.hold for charge in host.charges)]
+            by_hand = any(hold.proof_level is None for hold in ours)
+            why = await self._operator.release(name, "repaired", override=by_hand)
+            if why and host.pending is None and host.due is None and attempt:
+                await self._operator.burnin(name, f"repaired, to be proven: {why}")
+        self._busy.discard(name)

@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from fleetd.core.policy import Policy
+from fleetd.model.host import Place
 from fleetd.model.ids import HostName
 from fleetd.sim.burner import SECONDS
 from fleetd.sim.wire import Weather
@@ -30,6 +31,16 @@ class Settings:
     """Of one call to the controller's ledger."""
     actuator_refuse_ratio: float = 0.0
     burnin_seconds: Mapping[str, float] = field(default_factory=lambda: SECONDS)
+
+    rack_hosts: int | None = None
+    """Hosts of each rack; None: the agents do not know where they stand."""
+
+    def place(self, number: int) -> Place:
+        """Return where the host with this number (from 0) stands; two racks share a power domain."""
+        if self.rack_hosts is None:
+            return Place()
+        rack = number // self.rack_hosts
+        return Place(pool="training", rack=f"r{rack + 1}", power_domain=f"p{rack // 2 + 1}")
 
     def names(self) -> tuple[HostName, ...]:
         """Return the names of the hosts: `h01`, `h02` and so on."""

@@ -2,11 +2,14 @@
 
 import random
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from fleetd.config import load_policy
 from fleetd.config.shipped import policy_path
+from fleetd.core.limits import Budget, Outliers, Returns, Share
+from fleetd.core.policy import Policy
 from fleetd.model.finding import FaultClass, Scope, Severity
+from fleetd.model.fleet import Area
 from fleetd.sim.gpu import Cure, Trouble
 from fleetd.sim.wire import Weather
 from fleetd.world.outcome import Outcome
@@ -131,22 +134,43 @@ DRAWERS: tuple[Callable[[_Dice, float], None], ...] = (
 """What may happen; those that stand twice happen twice as often."""
 
 
+def _policy(rng: random.Random) -> Policy:
+    """A shipped policy, with budgets by rack, returns, a probation and a look at outliers of its own."""
+    policy = load_policy(policy_path(rng.choice(POLICIES)))
+    by_rack = Budget(max_ratio=0.5, at_least=rng.choice([0, 1]), max_in_window=2, window_seconds=3600.0)
+    budgets = replace(
+        policy.budgets,
+        quarantines=replace(policy.budgets.quarantines, at_least=rng.choice([0, 1, 4])),
+        quarantines_by=rng.choice([policy.budgets.quarantines_by, {Area.RACK: by_rack}]),
+        burnins=rng.choice([None, Share(max_ratio=0.2, at_least=1)]),
+    )
+    return replace(
+        policy,
+        budgets=budgets,
+        returns=rng.choice(list(Returns)),
+        probation_seconds=rng.choice([0.0, 1800.0]),
+        requalify_after_reboot=rng.choice([False, True]),
+        outliers=rng.choice([None, Outliers(siblings_at_least=6, in_a_row=3)]),
+    )
+
+
 def draw(seed: int) -> World:
     """A world from a seed: it need only be run."""
     rng = random.Random(f"swarm/{seed}")  # noqa: S311 - a simulation
     settings = Settings(
-        policy=load_policy(policy_path(rng.choice(POLICIES))),
+        policy=_policy(rng),
         hosts=rng.randint(2, 12),
         gpus=rng.randint(1, 4),
         seed=seed,
-        sample_seconds=rng.choice([60.0, 120.0]),
+        sample_seconds=rng.choice([60.0, 300.0]),
         weather=Weather(
             delay_s=(0.0, rng.choice([0.0, 0.01, 5.0])),
-            break_ratio=rng.choice([0.0, 0.0, 0.01, 0.05]),
+            life_s=rng.choice([None, None, 30.0, 600.0]),
             repeat_ratio=rng.choice([0.0, 0.2]),
             notice_s=(0.0, rng.choice([0.0, 60.0])),
         ),
         actuator_refuse_ratio=rng.choice([0.0, 0.3]),
+        rack_hosts=rng.choice([None, 2, 4]),
     )
     world = World(settings, crew=True)
     dice = _Dice(rng=rng, world=world, names=settings.names())

@@ -1,6 +1,6 @@
 """What happens when, and what is expected when: scenarios that read like timetables."""
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
@@ -14,7 +14,10 @@ from fleetd.world.outcome import Outcome
 if TYPE_CHECKING:
     from fleetd.world.world import World
 
-Act = Callable[["World"], Awaitable[None] | None]
+_HOSTS_NAMED = 4
+
+Act = Callable[["World"], object]
+"""What returns something awaitable goes on beside the timetable."""
 Expected = type[Quarantine] | type[Release] | type[RunBurnin] | type[Notify] | Lifecycle
 
 
@@ -48,7 +51,7 @@ class Moment:
 
     def heal(self, host: str) -> "Moment":
         """Let all troubles of a host's GPUs end by themselves."""
-        return self.do(f"{host}: its GPUs are well", lambda w: [part.cure(Cure) for part in w.machine(host).parts] and None)
+        return self.do(f"{host}: its GPUs are well", lambda w: w.machine(host).heal())
 
     def report(
         self,
@@ -75,7 +78,15 @@ class Moment:
 
     def hang_driver(self, host: str) -> "Moment":
         """Let the driver of a host answer no call until it is rebooted."""
-        return self.do(f"{host}: the driver hangs", lambda w: w.machine(host).hang_driver(hangs=True))
+        return self.do(f"{host}: the driver hangs", lambda w: w.machine(host).hang_driver())
+
+    def slow_driver(self, host: str, seconds: float) -> "Moment":
+        """From the next boot on, let the driver answer only so long after it."""
+
+        def act(world: "World") -> None:
+            world.machine(host).driver_seconds = seconds
+
+        return self.do(f"{host}: its driver takes {seconds:g} s to start", act)
 
     # ── machines and processes ──────────────────────────────────────────────────────────────────────────────────────
 
@@ -94,6 +105,14 @@ class Moment:
     def reinstall(self, host: str) -> "Moment":
         """Give a host an empty disk and boot it."""
         return self.do(f"{host}: is installed anew", lambda w: w.reinstall(w.machine(host)))
+
+    def lose_state(self, host: str) -> "Moment":
+        """Delete the agent's files under it."""
+        return self.do(f"{host}: the agent's files are deleted", lambda w: w.machine(host).lose_state())
+
+    def double(self, host: str) -> "Moment":
+        """Switch on a second machine that believes to be this host."""
+        return self.do(f"{host}: a second machine uses its name", lambda w: w.double(w.machine(host)))
 
     def kill_agent(self, host: str) -> "Moment":
         """Kill the agent of a host."""
@@ -121,25 +140,53 @@ class Moment:
 
     def isolate(self, *hosts: str) -> "Moment":
         """Cut hosts off from the controller."""
-        return self.do(f"{', '.join(hosts)}: cut off", lambda w: [w.network.isolate(HostName(h)) for h in hosts] and None)
+        return self.do(f"{_named(hosts)} cut off", lambda w: w.network.isolate(*map(HostName, hosts)))
 
     def rejoin(self, *hosts: str) -> "Moment":
         """Reconnect hosts."""
-        return self.do(f"{', '.join(hosts)}: back", lambda w: [w.network.rejoin(HostName(h)) for h in hosts] and None)
+        return self.do(f"{_named(hosts)} back", lambda w: w.network.rejoin(*map(HostName, hosts)))
 
     # ── people ──────────────────────────────────────────────────────────────────────────────────────────────────────
 
-    def quarantine(self, host: str, reason: str, *, who: str = "eve") -> "Moment":
-        """Let an operator put a hold on a host."""
-        return self.do(f"{who} quarantines {host}", lambda w: w.operator(who).quarantine(host, reason))
+    def quarantine(self, host: str, reason: str, *, for_s: float | None = None, who: str = "eve") -> "Moment":
+        """Let an operator put a hold on a host, for good or for some seconds."""
+        return self.do(f"{who} quarantines {host}", lambda w: w.operator(who).quarantine(host, reason, for_s=for_s))
 
     def release(self, host: str, reason: str, *, override: bool = False, who: str = "eve") -> "Moment":
         """Let an operator ask for a host back."""
         return self.do(f"{who} releases {host}", lambda w: w.operator(who).release(host, reason, override=override))
 
+    def burnin(self, host: str, reason: str, *, who: str = "eve") -> "Moment":
+        """Let an operator have a host prove itself."""
+        return self.do(f"{who} has {host} burnt in", lambda w: w.operator(who).burnin(host, reason))
+
+    def repair(self, host: str, reason: str, *, who: str = "eve") -> "Moment":
+        """Let an operator begin to work on a host."""
+        return self.do(f"{who} repairs {host}", lambda w: w.operator(who).repair(host, reason))
+
+    def retire(self, host: str, reason: str, *, who: str = "eve") -> "Moment":
+        """Let an operator take a host out of the fleet."""
+        return self.do(f"{who} retires {host}", lambda w: w.operator(who).retire(host, reason))
+
     def rearm(self, reason: str, *, who: str = "eve") -> "Moment":
-        """Let an operator re-arm the quarantine budget."""
-        return self.do(f"{who} re-arms the budget", lambda w: w.operator(who).rearm(reason))
+        """Let an operator re-arm the quarantine budgets."""
+        return self.do(f"{who} re-arms the budgets", lambda w: w.operator(who).rearm(reason))
+
+    def stop_automation(self, reason: str, *, who: str = "eve") -> "Moment":
+        """Let an operator use the kill switch."""
+        return self.do(f"{who} stops automation", lambda w: w.operator(who).stop_automation(reason))
+
+    def resume_automation(self, reason: str, *, who: str = "eve") -> "Moment":
+        """Let an operator take the kill switch back."""
+        return self.do(f"{who} resumes automation", lambda w: w.operator(who).resume_automation(reason))
+
+    def close_incidents(self, reason: str, *, acquit: bool, who: str = "eve") -> "Moment":
+        """Let an operator close every storm that is open."""
+        return self.do(f"{who} closes incidents", lambda w: w.operator(who).close_incidents(reason, acquit=acquit))
+
+
+def _named(hosts: Sequence[str]) -> str:
+    return f"{', '.join(hosts)}:" if len(hosts) <= _HOSTS_NAMED else f"{len(hosts)} hosts:"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -173,7 +220,7 @@ class Expectation:
     def _times(self, outcome: Outcome) -> list[float]:
         found: list[float] = []
         for at_s, entry in outcome.journal:
-            if self.host is not None and entry.host.name != self.host:
+            if entry.host is None or (self.host is not None and entry.host.name != self.host):
                 continue
             if isinstance(self.what, Lifecycle):
                 if entry.host.state is self.what and self.why in entry.host.why:

@@ -11,7 +11,7 @@ from typing import Any
 import structlog
 
 from fleetd.model.finding import Finding
-from fleetd.model.host import Host
+from fleetd.model.host import Host, Place
 from fleetd.model.ids import FindingId, HostName, SpoolId
 from fleetd.model.journal import JournalEntry
 from fleetd.model.order import FleetOrder
@@ -32,7 +32,7 @@ from fleetd.world.timetable import Entry, Expectation, Expected, Expecting, Mome
 
 
 class WorldError(AssertionError):
-    """A check of a world failed, or an expectation was not met; one line each."""
+    """A check of a world failed, an expectation was not met, or a process ended by itself; one line each."""
 
 
 class World:
@@ -49,6 +49,8 @@ class World:
         self.settings = settings
         self.clock = SimClock()
         self.machines: dict[HostName, Machine] = {}
+        self.doubles: list[Machine] = []
+        """Machines that use the name of another one."""
         self.room: ControlRoom
         self.network: Network
         self.scheduler: SimScheduler
@@ -63,6 +65,7 @@ class World:
         self._entries: list[Entry] = []
         self._expectations: list[Expectation] = []
         self._bug: asyncio.Future[None]
+        self._folder: Path
         self._tasks: set[asyncio.Task[None]] = set()  # bounded by the timetable and the hosts
 
     # ── the timetable ───────────────────────────────────────────────────────────────────────────────────────────────
@@ -90,6 +93,7 @@ class World:
         """Exchange two parts; both hosts reboot."""
         for machine in {one.name: one, other.name: other}.values():
             machine.reboot()
+        one.planted = other.planted = one.planted or other.planted  # what was wrong may go with the part
         one.parts[one_index], other.parts[other_index] = other.parts[other_index], one.parts[one_index]
 
     def reinstall(self, machine: Machine) -> None:
@@ -97,6 +101,12 @@ class World:
         machine.switch_off()
         machine.reinstall()
         asyncio.get_running_loop().call_later(self.settings.boot_seconds, machine.switch_on)
+
+    def double(self, machine: Machine) -> None:
+        """Switch on a second machine under the name of this one."""
+        double = self._machine(machine.name, Place(), body=f"{machine.name}-double")
+        self.doubles.append(double)
+        double.switch_on()
 
     def fill_disk(self, host: str | None, *, full: bool) -> None:
         """Let a disk refuse writes, or take them again; None: the controller's."""
@@ -143,12 +153,14 @@ class World:
         for number, machine in enumerate(self.machines.values()):
             asyncio.get_running_loop().call_later(number * step_s, machine.switch_on)
         self.spawn(self._follow())
+        if self._crew:
+            self.spawn(Crew(self).work())
         end = asyncio.create_task(self.clock.sleep_s(seconds))
         await asyncio.wait({end, self._bug}, return_when=asyncio.FIRST_COMPLETED)
         outcome = self._outcome()
         await self._stop()
-        if self._bug.done():
-            self._bug.result()
+        if self._bug.done() and (error := self._bug.exception()) is not None:
+            raise WorldError(f"at {outcome.seconds:.0f} s a process ended by itself: {error!r}") from error
         return outcome
 
     def _build(self, folder: Path) -> None:
@@ -157,8 +169,6 @@ class World:
         self.network = Network(rng=rng, weather=settings.weather, on_bug=self._found_bug)
         rng = random.Random(f"{settings.seed}/scheduler")  # noqa: S311 - a simulation
         self.scheduler = SimScheduler(clock=self.clock, rng=rng, refuse_ratio=settings.actuator_refuse_ratio)
-        if self._crew:
-            self.on_order.append(Crew(self).hear)
         self.room = ControlRoom(
             settings=settings,
             network=self.network,
@@ -168,17 +178,22 @@ class World:
             on_entries=self._written,
             on_bug=self._found_bug,
         )
+        self._folder = folder
         self.machines = {
-            name: Machine(
-                name,
-                settings=settings,
-                network=self.network,
-                folder=folder,
-                fuse=self._fuse,
-                on_bug=self._found_bug,
-            )
-            for name in settings.names()
+            name: self._machine(name, settings.place(number)) for number, name in enumerate(settings.names())
         }
+
+    def _machine(self, name: HostName, place: Place, body: str | None = None) -> Machine:
+        return Machine(
+            name,
+            settings=self.settings,
+            place=place,
+            network=self.network,
+            folder=self._folder,
+            fuse=self._fuse,
+            on_bug=self._found_bug,
+            body=body,
+        )
 
     def _tell(self, order: FleetOrder) -> None:
         for listener in self.on_order:
@@ -196,7 +211,7 @@ class World:
             for listener in self.on_event:
                 listener(entry.at_s, entry.what)
             going_on = entry.act(self)
-            if going_on is not None:
+            if isinstance(going_on, Awaitable):
                 self.spawn(_finish(going_on))
 
     def _work_ended(self, task: asyncio.Task[None]) -> None:
@@ -209,7 +224,7 @@ class World:
             self._bug.set_exception(error)
 
     async def _stop(self) -> None:
-        for machine in self.machines.values():
+        for machine in (*self.machines.values(), *self.doubles):
             machine.switch_off()
         self.room.close()
         rest = asyncio.all_tasks() - {asyncio.current_task()}
@@ -237,6 +252,8 @@ class World:
             carried=tuple(self.scheduler.carried),
             found=found,
             unsent=unsent,
+            drained=frozenset(self.scheduler.drained),
+            attended=self._crew,
             lost_disks=sum(len(machine.retired_files) for machine in self.machines.values()),
             planted=frozenset(name for name, machine in self.machines.items() if machine.planted),
             sick=frozenset(name for name, machine in self.machines.items() if _is_sick(machine, self.network)),

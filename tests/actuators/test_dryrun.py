@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import resource
 from pathlib import Path
 
 import pytest
@@ -55,3 +56,19 @@ def test_another_file_is_left_alone(tmp_path: Path) -> None:
 def test_a_folder_that_is_not_there_is_said(tmp_path: Path) -> None:
     with pytest.raises(ActuatorError, match="No such file or directory"):
         DryRun(tmp_path / "nowhere" / "orders.jsonl")
+
+
+def test_after_a_write_that_found_no_space_the_order_is_recorded_whole(tmp_path: Path) -> None:
+    path = tmp_path / "orders.jsonl"
+    actuator = DryRun(path)
+    asyncio.run(actuator.carry_out(_order(1)))
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (path.stat().st_size + 10, hard))  # the next line does not fit whole
+    try:
+        for _again in range(2):
+            with pytest.raises(ActuatorError):
+                asyncio.run(actuator.carry_out(_order(2)))
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+    asyncio.run(actuator.carry_out(_order(2)))
+    assert _recorded(path) == ["h01/1/quarantine", "h01/2/quarantine"]

@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Callable
+from dataclasses import fields
 
 import pytest
 
@@ -150,6 +151,7 @@ def test_a_changed_inventory_is_announced() -> None:
     asyncio.run(case())
 
 
-def test_a_configuration_that_cannot_work_is_refused() -> None:
-    with pytest.raises(ValueError, match="interval_seconds"):
-        SamplerConfig(interval_seconds=0.0)
+@pytest.mark.parametrize("name", [field.name for field in fields(SamplerConfig)])
+def test_a_configuration_that_cannot_work_is_refused(name: str) -> None:
+    with pytest.raises(ValueError, match=f"{name}: 0.0 is not above 0"):
+        SamplerConfig(**{name: 0.0})

@@ -5,8 +5,9 @@ Which GPU misbehaves is said by the planted fault, the only thing in a context t
 
 import os
 import signal
+from pathlib import Path
 
-from burnin.spec import Ballot, Case, Proof
+from burnin.spec import Ballot, Case, Elements, Proof
 from burnin.workloads import Context
 
 GOOD = f"{1:016x}"
@@ -37,6 +38,12 @@ class Honest:
         bad = self.struck(ctx)
         return Proof(case=case.name, seed=seed, fingerprint=None if bad else GOOD, why="fake")
 
+    def examine(
+        self, ctx: Context, case: Case, *, seed: int, launches: int, right: str | None, tiles: tuple[int, ...]
+    ) -> Elements | None:
+        del case, seed, launches, right, tiles
+        return Elements(count=1, compared=2, bits=((0, 1),), period=None, first=(0, 1)) if self.struck(ctx) else None
+
     def struck(self, ctx: Context) -> bool:
         return ctx.inject is not None
 
@@ -60,4 +67,33 @@ class Misbehaving(Honest):
                 os.kill(os.getpid(), signal.SIGSEGV)
             case "F05":
                 raise RuntimeError("CUDA error: uncorrectable ECC error encountered\nand a long story")
+        return super().struck(ctx)
+
+
+def _first_two() -> bool:
+    """Whether fewer than two processes of this run, whose directory of its own this is, have come here before."""
+    for number in range(2):
+        try:
+            Path(f"was-here-{number}").touch(exist_ok=False)
+        except FileExistsError:
+            continue
+        return True
+    return False
+
+
+class Stillborn(Honest):
+    """The first GPU that is asked for the cases dies of it, and again when it is asked again."""
+
+    def cases(self, ctx: Context) -> tuple[Case, ...]:
+        if _first_two():
+            os.kill(os.getpid(), signal.SIGSEGV)
+        return super().cases(ctx)
+
+
+class Stuck(Honest):
+    """The first GPU that the self-test plants a fault on hangs instead, and again when it is asked again."""
+
+    def struck(self, ctx: Context) -> bool:
+        if ctx.inject is not None and _first_two():
+            signal.pause()
         return super().struck(ctx)

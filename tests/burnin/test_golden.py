@@ -30,7 +30,11 @@ def product() -> tuple[Product, torch.Tensor]:
 
 
 def verdict(output: torch.Tensor, seed: int = 5) -> str | None:
-    return refute(output, product()[0], seed=seed, alive=lambda: None)
+    refuted = refute(output, product()[0], seed=seed, alive=lambda: None)
+    if refuted is None:
+        return None
+    assert 0 <= refuted.row < M
+    return refuted.why
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.int32])
@@ -58,6 +62,24 @@ def test_what_cannot_be_a_sum_is_named(value: float) -> None:
     assert why is not None
     assert "[3, 4]" in why
     assert f"{value:g}" in why
+
+
+def test_the_sign_of_a_zero_is_part_of_the_proof() -> None:
+    zeros = Product(
+        a_rows=lambda first, after: torch.zeros(after - first, K),
+        bt_rows=lambda first, after: torch.zeros(after - first, K),
+        m=M,
+        n=N,
+        k=K,
+        magnitude=A,
+    )
+    output = torch.zeros(M, N)
+    assert refute(output, zeros, seed=1, alive=lambda: None) is None
+    output[60, 7] = -0.0
+    refuted = refute(output, zeros, seed=1, alive=lambda: None)
+    assert refuted is not None
+    assert refuted.row == 60
+    assert "[60, 7] = -0" in refuted.why
 
 
 def test_structured_errors_are_refuted() -> None:

@@ -6,8 +6,9 @@ from types import SimpleNamespace
 
 import pytest
 
-from burnin.workloads import health, hostcpu
-from burnin.workloads.health import Counters, Facts, Sensors, compare
+from burnin import readers
+from burnin.health import Counters, Facts, ReadingError, Sensors, compare
+from burnin.workloads import hostcpu
 
 QUIET = Counters(source="NVML", uncorrectable_total=3, remap_failed=False, pcie_width=16, pcie_width_max=16)
 
@@ -46,7 +47,7 @@ def test_nvidia_smi_with_values_it_does_not_have(tmp_path: Path, monkeypatch: py
     monkeypatch.setenv("PATH", f"{tmp_path}:/bin:/usr/bin")
     monkeypatch.setitem(sys.modules, "pynvml", None)
     monkeypatch.setitem(sys.modules, "amdsmi", None)
-    reader = health.open_reader("cuda", "GPU-1")
+    reader = readers.open_reader("cuda", "GPU-1")
     assert reader.counters() == Counters(
         source="nvidia-smi", correctable_total=0, remap_failed=False, pcie_width=8, pcie_width_max=16
     )
@@ -59,7 +60,7 @@ def test_a_host_with_nothing_to_read_with(tmp_path: Path, monkeypatch: pytest.Mo
     monkeypatch.setenv("PATH", str(tmp_path))
     monkeypatch.setitem(sys.modules, "pynvml", None)
     monkeypatch.setitem(sys.modules, "amdsmi", None)
-    reader = health.open_reader("cuda", "GPU-1")
+    reader = readers.open_reader("cuda", "GPU-1")
     assert reader.counters().source == ""
     assert reader.processes() == ()
 
@@ -98,12 +99,37 @@ def test_nvml_units_and_missing_values(monkeypatch: pytest.MonkeyPatch) -> None:
         nvmlDeviceGetComputeRunningProcesses=lambda _: [SimpleNamespace(pid=42)],
     )
     monkeypatch.setitem(sys.modules, "pynvml", nvml)
-    reader = health.open_reader("cuda", "GPU-1")
+    reader = readers.open_reader("cuda", "GPU-1")
     assert reader.counters() == Counters(
         source="NVML", uncorrectable_total=7, correctable_total=2, pcie_width=16, pcie_width_max=16
     )
     assert reader.sensors() == Sensors(watts=691.25, celsius=None, hertz=1.425e9)
     assert reader.processes() == (42,)
+
+
+def test_a_lost_gpu_has_no_clean_counters_and_takes_no_ballot_with_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    def lost(*_: object) -> None:
+        raise _NvmlError("GPU is lost")
+
+    names = ("NVML_VOLATILE_ECC", "NVML_CLOCK_SM", "NVML_TEMPERATURE_GPU")
+    names += ("NVML_MEMORY_ERROR_TYPE_CORRECTED", "NVML_MEMORY_ERROR_TYPE_UNCORRECTED")
+    calls = ("RemappedRows", "TotalEccErrors", "CurrPcieLinkWidth", "MaxPcieLinkWidth", "PowerUsage", "ClockInfo")
+    calls += ("Temperature", "ComputeRunningProcesses", "MigMode", "VbiosVersion", "Index")
+    nvml = SimpleNamespace(
+        NVMLError=_NvmlError,
+        NVMLError_NotSupported=_NotSupportedError,
+        NVMLError_FunctionNotFound=_NotSupportedError,
+        nvmlInit=lambda: None,
+        nvmlDeviceGetHandleByUUID=lambda uuid: uuid,
+        nvmlSystemGetDriverVersion=lost,
+        **dict.fromkeys(names, 0),
+        **{f"nvmlDeviceGet{call}": lost for call in calls},
+    )
+    monkeypatch.setitem(sys.modules, "pynvml", nvml)
+    reader = readers.open_reader("cuda", "GPU-1")
+    with pytest.raises(ReadingError, match="GPU is lost"):
+        reader.counters()
+    assert (reader.sensors(), reader.facts(), reader.processes()) == (Sensors(), Facts(), ())
 
 
 def test_edac_adds_up_the_memory_controllers(tmp_path: Path) -> None:
@@ -112,8 +138,8 @@ def test_edac_adds_up_the_memory_controllers(tmp_path: Path) -> None:
         controller.mkdir()
         (controller / "ue_count").write_text(f"{bad}\n")
         (controller / "ce_count").write_text(f"{mended}\n")
-    assert health._Edac(tmp_path).counters() == Counters(source="EDAC", uncorrectable_total=3, correctable_total=5)
-    assert health._Edac(tmp_path / "none").counters().source == ""
+    assert readers._Edac(tmp_path).counters() == Counters(source="EDAC", uncorrectable_total=3, correctable_total=5)
+    assert readers._Edac(tmp_path / "none").counters().source == ""
 
 
 def test_two_cores_agree() -> None:

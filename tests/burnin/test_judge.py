@@ -165,6 +165,17 @@ def test_most_wrong_alike_against_the_golden_is_configuration() -> None:
     assert (result.verdict, blamed(result)) == (Verdict.FAIL, {})
 
 
+@pytest.mark.parametrize("test", [EXACT, FLOAT])
+def test_a_majority_with_an_error_in_common_blames_nobody(test: str) -> None:
+    wrong: Results = {0: BAD, 1: BAD, 2: BAD}
+    casts = votes(4, wrong, iteration=0) + votes(4, wrong, test=test, seed=2) + retested(4, wrong, test=test)
+    known = evidence(4, casts=casts, proofs=(proof(3, GOOD),))
+    assert ((EXACT, "c", 2) in dict(proofs_needed(known, ["gpu0", "gpu3"]))) is (test == EXACT)
+    result = judge(known)
+    assert (result.verdict, blamed(result)) == (Verdict.FAIL, {})
+    assert "configuration" in result.why
+
+
 def test_a_whole_key_group_dissenting_alike_is_configuration() -> None:
     result = judge(evidence(8, keys="aaaaaabb", casts=votes(8, {6: BAD, 7: BAD})))
     assert (result.verdict, blamed(result)) == (Verdict.FAIL, {})

@@ -110,6 +110,28 @@ def test_every_process_dead_is_not_judged(burn: Runner) -> None:
     assert result.judgement.verdict is Verdict.NOT_JUDGED
 
 
+@pytest.mark.parametrize("gpus", [1, 3])
+def test_a_gpu_that_dies_while_the_cases_are_listed_does_not_end_the_run(
+    burn: Runner, gpus: int, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    result = burn(table("Stillborn"), gpus=gpus)
+    assert result.judgement.verdict is Verdict.NOT_JUDGED
+    assert [gpu.verdict.value for gpu in result.judgement.gpus] == ["not_judged", "pass", "pass"][:gpus]
+    assert "its process crashed: killed by signal 11" in result.judgement.why
+
+
+@pytest.mark.parametrize("gpus", [1, 3])
+def test_a_gpu_that_hangs_under_the_self_test_is_unresponsive_and_no_missed_plant(
+    burn: Runner, gpus: int, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    result = burn(table("Stuck", quiet_seconds=0.4), gpus=gpus)
+    (culprit,) = result.judgement.culprits
+    assert (result.judgement.verdict, culprit.fault) == (Verdict.FAIL, FaultClass.UNRESPONSIVE)
+    assert sum(gpu.verdict is Verdict.PASS for gpu in result.judgement.gpus) == gpus - 1
+
+
 def test_a_run_that_was_asked_to_stop_reports_what_it_knows() -> None:
     stop = Stop()
     stop.asked, stop.why = True, "stopped by SIGTERM"

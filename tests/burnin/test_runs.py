@@ -24,7 +24,7 @@ ENTRIES = {
     "injected": {"gpu", "index", "fault", "rate", "seed", "fired", "found"},
     "signatures": {
         "gpu", "index", "test", "case", "seed", "iteration", "retest", "against", "count", "launches", "expected",
-        "got", "tiles", "tiles_total", "op", "watts", "celsius", "hertz", "why", "reproduce",
+        "got", "tiles", "tiles_total", "elements", "op", "watts", "celsius", "hertz", "why", "reproduce",
     },
 }  # fmt: skip
 
@@ -101,6 +101,10 @@ def test_the_report_has_exactly_the_keys_of_its_schema(faulty: tuple[int, dict[s
 def test_signatures_localise_and_can_be_repeated(faulty: tuple[int, dict[str, Any], Path]) -> None:
     signatures = faulty[1]["signatures"]
     assert any(one["tiles"] for one in signatures)
+    elements = next(one["elements"] for one in signatures if one["test"] == "gemm.exact" and one["elements"])
+    assert set(elements) == {"count", "compared", "bits", "period", "first"}
+    assert elements["period"] % 16 == 0  # F03 strikes every 16th to 128th element
+    assert sum(elements["bits"].values()) >= 2 * elements["count"]  # and flips at least two bits of each
     assert any(one["op"] for one in signatures if one["test"] == "step")
     assert all("--seed 11" in one["reproduce"] and "--gpus 8" in one["reproduce"] for one in signatures)
 
@@ -138,6 +142,7 @@ def test_two_bad_gpus_of_eight_are_both_found() -> None:
 def test_a_single_gpu_is_judged_by_the_golden() -> None:
     code, report, _ = burn("--level", "self", "--gpus", "1", "--inject", "gpu=0,fault=F11")
     assert (code, [one["class"] for one in report["culprits"]]) == (1, ["chip-persistent"])
+    assert report["signatures"][0]["elements"]["count"] > 1  # nobody to compare with: the CPU says what is right
 
 
 def test_a_fault_that_never_fires_is_not_judged() -> None:

@@ -5,16 +5,18 @@ from dataclasses import asdict
 
 import pytest
 
-from burnin.spec import Ballot, Inject, Proof
+from burnin.spec import Ballot, Elements, Inject, Proof
 from burnin.wire import (
     Count,
     Discover,
+    Examine,
     Prove,
     Request,
     Vote,
     WireError,
     ballot,
     decode,
+    elements,
     encode,
     made,
     pack,
@@ -27,6 +29,7 @@ REQUESTS = [
     Discover(backend="sim", gpus=None, host="h"),
     Vote(test="t", workload="m:C", case="c", iteration=0, seed=2**62, launches=3, inject=FAULT),
     Prove(test="t", workload="m:C", case="c", seed=1),
+    Examine(test="t", workload="m:C", case="c", seed=1, launches=9, right="0f", tiles=(3, 4), inject=FAULT),
     Count(),
 ]
 BALLOT = Ballot(
@@ -81,3 +84,18 @@ def test_what_is_no_answer() -> None:
         part({"proof": []}, "proof")
     with pytest.raises(WireError):
         made(Proof, {"case": "c"})
+
+
+ELEMENTS = Elements(count=3, compared=9, bits=((0, 3), (31, 1)), period=None, first=(0, 2))
+
+
+def test_the_elements_of_a_result_survive_the_wire() -> None:
+    assert elements(decode(encode(asdict(ELEMENTS)))) == ELEMENTS
+
+
+@pytest.mark.parametrize(
+    "change", [{"bits": [1]}, {"first": [1]}, {"first": None}, {"colour": 1}, {"bits": [["x", 1]]}]
+)
+def test_what_is_not_the_elements_of_a_result_is_refused(change: dict[str, object]) -> None:
+    with pytest.raises(WireError, match="not the elements"):
+        elements(asdict(ELEMENTS) | change)

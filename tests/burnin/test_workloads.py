@@ -96,7 +96,8 @@ def test_an_intermittent_fault_shows_as_a_second_fingerprint_and_names_its_tile(
     assert 0 < struck.fired < 40
     assert len(counts) == 2
     different = [number for number, pair in enumerate(zip(good.tiles, struck.tiles, strict=True)) if pair[0] != pair[1]]
-    assert len(different) == 1 or struck.fingerprints[0][0] != good.fingerprints[0][0]
+    assert struck.fingerprints[0][0] == good.fingerprints[0][0]  # with this seed the first launch is not struck
+    assert len(different) == 1
 
 
 def test_a_retest_draws_anew_because_launches_are_counted_over_the_run() -> None:

@@ -9,9 +9,9 @@ import pytest
 import yaml
 
 
-def fleetd(*words: str) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "fleetd", *words]
-    return subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+def fleetd(*words: str, cwd: Path | None = None) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-P", "-m", "fleetd", *words]
+    return subprocess.run(command, capture_output=True, text=True, timeout=60, check=False, cwd=cwd)
 
 
 def one_line(result: subprocess.CompletedProcess[str], exit_code: int) -> str:
@@ -134,3 +134,40 @@ def test_burnin_hands_over_to_the_package_that_has_torch() -> None:
     assert result.returncode == 2
     assert "Traceback" not in result.stderr
     assert "nope" in result.stderr
+
+
+def test_burnin_runs_nothing_from_the_directory_where_somebody_happens_to_stand(tmp_path: Path) -> None:
+    for name in ("burnin.py", "click.py"):
+        (tmp_path / name).write_text("raise SystemExit('a stranger ran')")
+    result = fleetd("burnin", "list", cwd=tmp_path)
+    assert (result.returncode, result.stderr) == (0, "")
+    assert "gemm.exact" in result.stdout
+
+
+def test_standard_output_on_a_full_disk_is_no_verdict(tmp_path: Path) -> None:
+    policy = Path(__file__).parents[2] / "policies" / "default.yaml"
+    with Path("/dev/full").open("w") as full:
+        command = [sys.executable, "-P", "-m", "fleetd", "policy", "check", str(policy)]
+        done = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, text=True, check=False, cwd=tmp_path)
+    assert (done.returncode, len(done.stderr.splitlines())) == (3, 1)
+    assert "standard output cannot be written" in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"host": ""}, "is no host name"),
+        ({"host": "a\nb"}, "is no host name"),
+        ({"host": "../x"}, "is no host name"),
+        ({"place": {"rack": "a\tb"}}, "place: rack: "),
+        ({"place": {"rack": ""}}, "place: rack: "),
+        ({"devices": "many\nlines"}, "expected a mapping"),
+        ({"devices": {"backend": "x" * 5000}}, "is none of nvidia, sim"),
+        ({"burner": {"seed": -1}}, "seed: -1 is not from 0"),
+    ],
+)
+def test_what_a_file_says_is_quoted_in_one_short_line(tmp_path: Path, changes: dict[str, object], words: str) -> None:
+    config = write(tmp_path / "agent.yaml", agent(tmp_path, **changes))
+    line = one_line(fleetd("agent", "--config", str(config)), 2)
+    assert words in line
+    assert len(line) < 400 + len(str(tmp_path))

@@ -6,9 +6,10 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from fleetd.cli.policy import LEVELS, command
+from burnin.tests import LEVELS
+from fleetd.cli.policy import command
 from fleetd.config import load_policy, read_policy
-from fleetd.core.evidence import CARRIED_OUT
+from fleetd.core.accuse import CARRIED_OUT
 from fleetd.core.policy import Stage
 from fleetd.core.policycheck import check
 

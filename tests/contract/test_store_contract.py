@@ -9,15 +9,29 @@ from hypothesis import strategies as st
 
 from fleetd.model.event import (
     AgentConnected,
+    AgentSilent,
+    AutomationResumed,
+    AutomationStopped,
+    BudgetRearmed,
+    BurninAccepted,
     BurninRefused,
     Event,
     FindingReceived,
+    FleetEvent,
+    IncidentClosed,
+    OperatorBurnin,
     OperatorQuarantined,
     OperatorReleased,
+    OperatorRepairs,
+    OperatorRetires,
+    OutlierFound,
+    Outvoted,
+    Rejudged,
     TimePassed,
 )
 from fleetd.model.finding import BurninEnded, Culprit, DeviceFault, FaultClass, Finding, Scope, Severity, Verdict
-from fleetd.model.host import Gpu, Hello, Hold, Host, Lifecycle, PendingBurnin, Strike
+from fleetd.model.fleet import Area, AreaKey, FleetRecord, Incident, IncidentKind, Stopped, Tripped
+from fleetd.model.host import Gpu, Hello, Hold, Host, Lifecycle, PendingBurnin, Place, Strike
 from fleetd.model.ids import BootId, FindingId, GpuId, HostName, OrderId, SpoolId
 from fleetd.model.journal import JournalEntry, SpoolProgress, StoreImage, WithheldOrder
 from fleetd.model.order import Notify, Order, Quarantine, Release, RunBurnin
@@ -61,6 +75,7 @@ def _host(name: str = "h01", why: str = "because") -> Host:
         proof=None,
         orders_issued=1,
         attempts=0,
+        place=Place(pool="p1", rack="r1"),
     )
 
 
@@ -103,7 +118,7 @@ def _entry(
     seq: int | None = None,
     host: str = "h01",
     why: str = "because",
-    trips_budget: bool = False,
+    fleet: FleetRecord | None = None,
 ) -> JournalEntry:
     return JournalEntry(
         at_s=7.25,
@@ -114,7 +129,7 @@ def _entry(
             WithheldOrder(order=Notify(id=OrderId("n"), host=HostName(host), issued_at_s=1.0, why="w"), why="b"),
         ),
         refused=False,
-        trips_budget=trips_budget,
+        fleet=fleet,
         why=why,
         progress=None if seq is None else SpoolProgress(spool=SpoolId("s1"), seq=seq),
     )
@@ -142,10 +157,27 @@ EVENTS: tuple[Event, ...] = (
     AgentConnected(host=HostName("h01"), hello=HELLO),
     _received(_burnin()),
     _received(_device()),
+    AgentSilent(host=HostName("h01"), since_s=1.0, away=1, known=9),
+    BurninAccepted(host=HostName("h01"), order_id=OrderId("x")),
     BurninRefused(host=HostName("h01"), order_id=OrderId("x"), why="w"),
-    OperatorQuarantined(host=HostName("h01"), who="operator:eve", reason="r"),
+    OutlierFound(
+        host=HostName("h01"),
+        gpu=GPU.gpu,
+        index=0,
+        metric="sm_clock_hertz",
+        value=1e9,
+        median=1.5e9,
+        z=-9.0,
+        siblings=31,
+    ),
+    Outvoted(host=HostName("h01"), key="k", why="w"),
+    OperatorQuarantined(host=HostName("h01"), who="operator:eve", reason="r", expires_at_s=9.0),
     OperatorReleased(host=HostName("h01"), who="operator:eve", reason="r", override=True),
-    TimePassed(host=HostName("h01")),
+    OperatorBurnin(host=HostName("h01"), who="operator:eve", reason="r", level=None),
+    OperatorRepairs(host=HostName("h01"), who="operator:eve", reason="r"),
+    OperatorRetires(host=HostName("h01"), who="operator:eve", reason="r"),
+    Rejudged(host=HostName("h01"), why="w", acquitted=None),
+    TimePassed(host=HostName("h01"), connected=False),
 )
 
 
@@ -157,7 +189,9 @@ def test_every_kind_of_entry_comes_back_as_it_was(store: Store, event: Event) ->
 
 
 def test_an_empty_ledger_starts_an_empty_fleet(store: Store) -> None:
-    assert store.load() == StoreImage(hosts=(), spools=(), open_orders=(), budget_tripped=False, quarantined_at_s=())
+    assert store.load() == StoreImage(
+        hosts=(), spools=(), open_orders=(), fleet=FleetRecord(), quarantines=(), recent=()
+    )
 
 
 def test_the_image_holds_what_a_restart_needs(store: Store) -> None:
@@ -170,7 +204,8 @@ def test_the_image_holds_what_a_restart_needs(store: Store) -> None:
     assert image.hosts == (_host(),)
     assert image.spools == ((HostName("h01"), SpoolProgress(spool=SpoolId("s1"), seq=4)),)
     assert image.open_orders == (QUARANTINE, RELEASE)
-    assert image.quarantined_at_s == (6.0,)
+    assert image.quarantines == ((6.0, HostName("h01")),)
+    assert [entry.progress.seq for entry in image.recent if entry.progress] == [3, 4]
     first = store.orders(HostName("h01"), limit=10)[0]
     assert (first.order, first.done, first.result) == (BURNIN, True, "accepted")
 
@@ -191,12 +226,54 @@ def test_newest_first_and_limits(store: Store) -> None:
     assert [e.why for e in store.history(HostName("h01"), limit=2)] == ["w4", "w5"]
 
 
-def test_a_tripped_budget_stays_tripped_until_a_human_says_otherwise(store: Store) -> None:
-    store.commit([_entry(_received(_burnin()), trips_budget=True)])
+RECORD = FleetRecord(
+    tripped=(Tripped(key=AreaKey(area=Area.POOL, name="p1"), at_s=1.0, why="w", told_at_s=1.0),),
+    stopped=Stopped(who="operator:eve", reason="r", at_s=2.0),
+    incidents=(
+        Incident(
+            id="storm/fault:x/1",
+            kind=IncidentKind.STORM,
+            key="fault:x",
+            opened_at_s=3.0,
+            hosts=(HostName("h01"),),
+            hosts_total=7,
+            why="w",
+            told_at_s=3.0,
+        ),
+    ),
+    incidents_opened=1,
+)
+
+
+def test_the_fleets_record_stays_until_an_entry_changes_it(store: Store) -> None:
+    store.commit([_entry(_received(_burnin()), fleet=RECORD)])
     store.commit([_entry(_received(_device()))])
-    assert store.load().budget_tripped
-    store.rearm_budget(at_s=9.0, who="operator:eve", reason="looked at it")
-    assert not store.load().budget_tripped
+    assert store.load().fleet == RECORD
+    store.commit([_entry(_received(_device()), fleet=FleetRecord())])
+    assert store.load().fleet == FleetRecord()
+
+
+@pytest.mark.parametrize(
+    "event",
+    [
+        BudgetRearmed(who="operator:eve", reason="r"),
+        AutomationStopped(who="operator:eve", reason="r"),
+        AutomationResumed(who="operator:eve", reason="r"),
+        IncidentClosed(incident="storm/fault:x/1", who="operator:eve", reason="r", acquit=True),
+    ],
+    ids=lambda e: type(e).__name__,
+)
+def test_events_of_the_fleet_stand_in_the_journal_and_in_no_hosts_history(store: Store, event: FleetEvent) -> None:
+    about_a_host = _entry(_received(_burnin()))
+    about_all = JournalEntry(
+        at_s=8.0, event=event, host=None, orders=(), withheld=(), refused=False, fleet=RECORD, why="w", progress=None
+    )
+    store.commit([about_a_host, about_all])
+    assert [entry for _, entry in store.journal(after=0, limit=9)] == [about_a_host, about_all]
+    ((position, _),) = store.journal(after=0, limit=1)
+    assert [entry for _, entry in store.journal(after=position, limit=9)] == [about_all]
+    assert store.history(HostName("h01"), limit=9) == (about_a_host,)
+    assert [h.name for h in store.load().hosts] == ["h01"]
 
 
 def test_hosts_do_not_see_each_other(store: Store) -> None:

@@ -3,13 +3,14 @@
 import asyncio
 from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from fleetd.controller.controller import Controller
 from fleetd.controller.dispatcher import DispatcherConfig
-from fleetd.core.policy import Action, Budgets, Policy, Qualify, QuarantineBudget, Rule, When
+from fleetd.core.policy import Action, Budget, Budgets, Policy, Qualify, Rule, When
 from fleetd.model.finding import BurninEnded, Culprit, FaultClass, Verdict
 from fleetd.model.host import Gpu, Hello, Lifecycle
 from fleetd.model.ids import BootId, FindingId, GpuId, HostName, OrderId, SpoolId
@@ -30,7 +31,7 @@ POLICY = Policy(
     qualify=Qualify(level="smoke", timeout_seconds=60, attempts=2),
     proofs={FaultClass.CHIP_PERSISTENT: "smoke"},
     budgets=Budgets(
-        quarantines=QuarantineBudget(max_ratio=0.5, at_least=1, max_in_window=9, window_seconds=3600),
+        quarantines=Budget(max_ratio=0.5, at_least=1, max_in_window=9, window_seconds=3600),
     ),
     rules=(Rule(name="bad", when=When(fault_class=(FaultClass.CHIP_PERSISTENT,)), then=Action.QUARANTINE),),
 )
@@ -318,15 +319,22 @@ def test_what_the_desk_refuses(peer: Peer, name: HostName, reason: str, message:
     play(scene)
 
 
-def test_the_budget_withholds_until_a_human_rearms_it() -> None:
+async def condemn(controller: Controller, *names: str) -> None:
+    """Hosts without GPUs in common report a bad GPU each."""
+    for name in names:
+        host, peer = HostName(name), Peer(name=name, role="agent")
+        gpu = replace(GPUS[5], gpu=GpuId(f"{name}-5"))
+        await controller.intake.hello(peer, replace(hello(host), inventory=(gpu,)), SPOOL)
+        culprit = Culprit(gpu=gpu.gpu, index=5, fault_class=FaultClass.CHIP_PERSISTENT, why="alone")
+        finding = replace(ended(None, bad=5, finding=name, host=host), culprits=(culprit,), vote_key="")
+        await controller.intake.finding(host, SPOOL, 1, finding)
+
+
+def test_the_budget_withholds_until_a_human_rearms_it_and_then_judges_what_is() -> None:
     async def scene() -> None:
         store = MemoryStore()
         async with running(store, Scheduler()) as controller:
-            for name in ("h01", "h02"):
-                host, peer = HostName(name), Peer(name=name, role="agent")
-                await controller.intake.hello(peer, hello(host), SPOOL)
-                bad = ended(None, bad=5, finding=name, host=host)
-                await controller.intake.finding(host, SPOOL, 1, bad)
+            await condemn(controller, "h01", "h02")
             first, second = await controller.desk.hosts()
             assert (first.state, second.state) == (Lifecycle.QUARANTINED, Lifecycle.SUSPECT)
             assert controller.judge.budget_tripped
@@ -334,10 +342,100 @@ def test_the_budget_withholds_until_a_human_rearms_it() -> None:
                 await controller.desk.rearm_budget(VIEWER, "r")
         async with running(store, Scheduler()) as controller:
             assert controller.judge.budget_tripped
-            await controller.desk.rearm_budget(OPERATOR, "looked at both")
-            assert not controller.judge.budget_tripped
+            await controller.desk.release(OPERATOR, H01, "it was the cable", override=True)
+            record = await controller.desk.rearm_budget(OPERATOR, "looked at both")
+            assert record.tripped == ()
             with pytest.raises(Refused, match="nothing to re-arm"):
                 await controller.desk.rearm_budget(OPERATOR, "again")
+            _, second = await controller.desk.hosts()
+            assert second.state is Lifecycle.QUARANTINED
+
+    play(scene)
+
+
+def test_the_kill_switch_survives_a_restart_and_holds_burnins_back() -> None:
+    async def scene() -> None:
+        store = MemoryStore()
+        async with running(store, Scheduler()) as controller:
+            await controller.desk.stop_automation(OPERATOR, "roll-out")
+        async with running(store, Scheduler()) as controller:
+            await controller.intake.hello(AGENT, hello(), SPOOL)
+            assert controller.dispatcher.open_orders == 0
+            await controller.desk.resume_automation(OPERATOR, "done")
+            order = await anext(controller.intake.orders(H01))
+            assert order.level == "smoke"
+
+    play(scene)
+
+
+def test_a_ledger_that_refuses_takes_back_what_the_budget_counted() -> None:
+    async def scene() -> None:
+        store = SickDisk(refusals=0)
+        async with running(store, Scheduler()) as controller:
+            await controller.intake.hello(AGENT, hello(), SPOOL)
+            before = controller.judge._fleet.snapshot()
+            store.refusals = 1
+            with pytest.raises(StoreError):
+                await controller.intake.finding(H01, SPOOL, 1, ended(None, bad=5))
+            assert controller.judge._fleet.snapshot() == before
+
+    play(scene)
+
+
+@pytest.mark.parametrize("off_s", [-3600.0, 3.0, 3600.0])
+def test_orders_are_sent_in_the_time_of_the_host(off_s: float) -> None:
+    async def scene() -> None:
+        async with running(MemoryStore(), Scheduler()) as controller:
+            now_s = 1000.0
+            await controller.intake.hello(AGENT, replace(hello(), at_s=now_s + off_s), SPOOL)
+            order = await anext(controller.intake.orders(H01))
+            expected_s = now_s + 60 + (off_s if abs(off_s) > 5 else 0)
+            assert order.not_after_s == pytest.approx(expected_s, abs=1)
+
+    play(scene)
+
+
+def test_a_second_machine_under_the_same_name_is_refused() -> None:
+    async def scene() -> None:
+        store = MemoryStore()
+        async with running(store, Scheduler()) as controller:
+            for boot in ("b1", "b2"):
+                await controller.intake.hello(AGENT, hello(boot=boot), SPOOL)
+            for _ in range(3):
+                with pytest.raises(Refused, match="second machine"):
+                    await controller.intake.hello(AGENT, hello(boot="b1"), SPOOL)
+            assert len(store.history(H01, limit=99)) == 3  # the repeats leave no trace
+
+    play(scene)
+
+
+def test_a_host_that_was_reinstalled_begins_a_new_spool_and_nothing_is_lost() -> None:
+    async def scene() -> None:
+        async with running(MemoryStore(), Scheduler()) as controller:
+            await qualify(controller)
+            await controller.intake.finding(H01, SPOOL, 7, ended(None, finding="old"))
+            assert await controller.intake.hello(AGENT, hello(boot="b2"), SpoolId("s2")) == 0
+            assert await controller.intake.finding(H01, SpoolId("s2"), 1, ended(None, finding="new")) == 1
+            _, _, findings = await controller.desk.host(H01)
+            assert [f.id for f in findings] == ["new", "old"]
+
+    play(scene)
+
+
+def test_an_agent_that_stays_away_is_a_lost_host() -> None:
+    async def scene() -> None:
+        scheduler = Scheduler()
+        async with running(MemoryStore(), scheduler) as controller:
+            order = await qualify(controller)
+            await controller.intake.finding(H01, SPOOL, 1, ended(order))
+            controller.watch.session_changed(H01, there=False)
+            clock = controller.watch._clock
+            assert isinstance(clock, StillClock)
+            clock.now_s += 301
+            await scheduler.idle.wait()
+            (host,) = await controller.desk.hosts()
+            assert host.state is Lifecycle.SUSPECT
+            assert "host lost" in host.why
 
     play(scene)
 
@@ -346,7 +444,7 @@ def test_an_order_whose_time_ran_out_is_void_and_another_is_made() -> None:
     async def scene() -> None:
         async with running(MemoryStore(), Scheduler()) as controller:
             await controller.intake.hello(AGENT, hello(), SPOOL)
-            clock = controller._clock
+            clock = controller.watch._clock
             assert isinstance(clock, StillClock)
             clock.now_s += 500
             order = await anext(controller.intake.orders(H01))

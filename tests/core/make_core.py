@@ -1,29 +1,30 @@
 """Builders for the tests of the core: a small policy, findings, and a host that is driven by events."""
 
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 
-from fleetd.core.budget import FleetView, after
-from fleetd.core.judgement import judge
+from fleetd.core.fleet import Fleet
 from fleetd.core.policy import (
     Action,
+    Budget,
     Budgets,
     Burnin,
     FindingKind,
     Policy,
     Qualify,
-    QuarantineBudget,
     Rule,
     Stage,
     Strikes,
     When,
 )
+from fleetd.core.replay import Replay, Taken
 from fleetd.core.step import Step
-from fleetd.model.event import AgentConnected, Event, FindingReceived
-from fleetd.model.finding import BurninEnded, Culprit, DeviceFault, FaultClass, Scope, Severity, Verdict
-from fleetd.model.host import Gpu, Hello, Host
+from fleetd.model.event import AgentConnected, Event, FindingReceived, FleetEvent, OperatorQuarantined
+from fleetd.model.finding import Ballot, BurninEnded, Culprit, DeviceFault, FaultClass, Scope, Severity, Verdict
+from fleetd.model.host import Gpu, Hello, Host, Place
 from fleetd.model.ids import BootId, FindingId, GpuId, HostName, OrderId
 
 H1 = HostName("h1")
+NOWHERE = Place()
 HARDWARE = (FaultClass.CHIP_PERSISTENT, FaultClass.MEMORY, FaultClass.LINK, FaultClass.UNRESPONSIVE)
 
 BAD = Rule(name="bad", when=When(finding=FindingKind.BURNIN, fault_class=HARDWARE), then=Action.QUARANTINE)
@@ -47,7 +48,7 @@ REST = Rule(name="rest", when=When(finding=FindingKind.DEVICE), then=Action.MONI
 POLICY = Policy(
     qualify=Qualify(level="smoke", timeout_seconds=100, attempts=3),
     proofs=dict.fromkeys((*HARDWARE, FaultClass.CHIP_TRANSIENT), "smoke"),
-    budgets=Budgets(quarantines=QuarantineBudget(max_ratio=0.5, at_least=1, max_in_window=10, window_seconds=1000)),
+    budgets=Budgets(quarantines=Budget(max_ratio=0.5, at_least=1, max_in_window=10, window_seconds=1000)),
     rules=(BAD, TWICE, ONCE, SOFT, FATAL, ERROR, REST),
 )
 
@@ -62,7 +63,15 @@ def staged(rule: Rule, stage: Stage) -> Rule:
     return replace(rule, stage=stage)
 
 
-def hello(host: str = "h1", boot: str = "b1", gpus: int = 2, first: int = 0) -> AgentConnected:
+def hello(
+    host: str = "h1",
+    boot: str = "b1",
+    gpus: int = 2,
+    first: int = 0,
+    *,
+    place: Place = NOWHERE,
+    at_s: float | None = None,
+) -> AgentConnected:
     """An agent that says hello."""
     inventory = tuple(
         Gpu(gpu=GpuId(f"G{n}"), index=n - first, vendor="sim", sku="simulated", pci_address=None)
@@ -70,7 +79,15 @@ def hello(host: str = "h1", boot: str = "b1", gpus: int = 2, first: int = 0) -> 
     )
     return AgentConnected(
         host=HostName(host),
-        hello=Hello(host=HostName(host), boot_id=BootId(boot), agent_version="0", capabilities=(), inventory=inventory),
+        hello=Hello(
+            host=HostName(host),
+            boot_id=BootId(boot),
+            agent_version="0",
+            capabilities=(),
+            inventory=inventory,
+            place=place,
+            at_s=at_s,
+        ),
     )
 
 
@@ -84,6 +101,8 @@ def burnt(
     level: str = "smoke",
     at_s: float = 0.0,
     fault_class: FaultClass | None = None,
+    vote_key: str = "",
+    ballots: tuple[tuple[str, str], ...] = (),
 ) -> FindingReceived:
     """A burn-in that ended."""
     worst = fault_class or (blamed[0][1] if blamed else FaultClass.NONE)
@@ -100,7 +119,8 @@ def burnt(
             verdict=verdict,
             fault_class=worst,
             seed=1,
-            vote_key="k",
+            vote_key=vote_key,
+            ballots=tuple(Ballot(key=key, fingerprint=fingerprint) for key, fingerprint in ballots),
             culprits=tuple(
                 Culprit(gpu=GpuId(gpu), index=n, fault_class=c, why="outvoted") for n, (gpu, c) in enumerate(blamed)
             ),
@@ -139,25 +159,40 @@ def fault(
     )
 
 
-@dataclass
 class Driven:
-    """One host driven by events; keeps the fleet's view the way a controller does."""
+    """One host driven by events, in a fleet that follows, the way a controller does it."""
 
-    policy: Policy = POLICY
-    host: Host | None = None
-    fleet: FleetView = field(default_factory=FleetView)
-    now_s: float = 0.0
+    def __init__(self, policy: Policy = POLICY, *, now_s: float = 0.0, replay: Replay | None = None) -> None:
+        self.now_s = now_s
+        self.replay = replay if replay is not None else Replay(policy)
+
+    @property
+    def policy(self) -> Policy:
+        return self.replay.policy
+
+    @policy.setter
+    def policy(self, policy: Policy) -> None:
+        self.replay.policy = self.replay.fleet.policy = policy
+
+    @property
+    def fleet(self) -> Fleet:
+        return self.replay.fleet
+
+    @property
+    def host(self) -> Host | None:
+        """The host, if it is known."""
+        return self.replay.hosts.get(H1)
 
     def send(self, event: Event, *, at_s: float | None = None) -> Step[Host]:
-        """Judge one event and take the step."""
+        """Judge one event, take the step and what follows from it."""
         self.now_s = self.now_s if at_s is None else at_s
-        step = judge(now_s=self.now_s, host=self.host, event=event, fleet=self.fleet, policy=self.policy)
-        self.fleet = after(
-            self.fleet, before=self.host, step=step, now_s=self.now_s, budget=self.policy.budgets.quarantines
-        )
-        if not step.refused:
-            self.host = step.state
+        step = self.replay.play(self.now_s, event)[0].step
+        assert step.state is not None
         return step
+
+    def tell(self, event: FleetEvent) -> tuple[Taken, ...]:
+        """Judge an event of the fleet, and what it means for its hosts."""
+        return self.replay.play(self.now_s, event)
 
     @property
     def known(self) -> Host:
@@ -175,4 +210,17 @@ class Driven:
         """Bring the host to health."""
         self.send(hello())
         self.send(burnt(Verdict.PASS, order=self.pending, id="qualified"))
+        return self
+
+    def others(self, count: int, *, held: int = 0, **place: str) -> "Driven":
+        """Add so many other healthy hosts (`o0`, …), so many of them held by an operator."""
+        for n in range(count):
+            name = f"o{n}"
+            self.replay.play(self.now_s, hello(name, first=100 + 2 * n, place=Place(**place)))
+            pending = self.replay.hosts[HostName(name)].pending
+            assert pending is not None
+            passed = burnt(Verdict.PASS, order=pending.order_id, id=f"qualified {name}", host=name)
+            self.replay.play(self.now_s, passed)
+            if n < held:
+                self.replay.play(self.now_s, OperatorQuarantined(host=HostName(name), who="ann", reason="fan"))
         return self

@@ -4,10 +4,19 @@ from dataclasses import replace
 
 import pytest
 
-from fleetd.core.budget import FleetView
-from fleetd.core.lifecycle import MAX_EVIDENCE, MAX_STRIKES
-from fleetd.core.policy import MAX_STRIKES_PER_GPU, Action, Burnin, FindingKind, Rule, Stage, When
-from fleetd.model.event import OperatorQuarantined
+from fleetd.core.invariants import MAX_EVIDENCE, MAX_STRIKES
+from fleetd.core.policy import (
+    MAX_STRIKES_PER_GPU,
+    Action,
+    Budgets,
+    Burnin,
+    FindingKind,
+    Policy,
+    Rule,
+    Stage,
+    When,
+)
+from fleetd.model.event import FindingReceived, OperatorQuarantined
 from fleetd.model.finding import FaultClass, Scope, Severity, Verdict
 from fleetd.model.host import Lifecycle
 from fleetd.model.order import Notify, Quarantine, RunBurnin
@@ -198,7 +207,7 @@ def test_observe_records_and_recommend_tells() -> None:
     step = Driven(policy=watch).healthy().send(burnt(Verdict.FAIL, ("G0", PERSISTENT), order=None, id="f"))
     assert (step.state.state, step.orders) == (Lifecycle.SUSPECT, ())
     assert [type(w.order) for w in step.withheld] == [Quarantine]
-    assert not step.trips_budget
+    assert step.fleet is None
     advise = with_rules(staged(BAD, Stage.RECOMMEND))
     step = Driven(policy=advise).healthy().send(burnt(Verdict.FAIL, ("G0", PERSISTENT), order=None, id="f"))
     assert [type(o) for o in step.orders] == [Notify]
@@ -216,31 +225,33 @@ def test_an_observed_device_fault_leaves_the_host_alone() -> None:
 # ── budget ──────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
+def bad(n: int = 0, **more: str) -> FindingReceived:
+    return burnt(Verdict.FAIL, ("G0", PERSISTENT), order=None, id=f"bad{n}", **more)  # type: ignore[arg-type]
+
+
+def budget(**changes: object) -> Policy:
+    return replace(POLICY, budgets=Budgets(quarantines=replace(POLICY.budgets.quarantines, **changes)))  # type: ignore[arg-type]
+
+
 @pytest.mark.parametrize(
-    "fleet",
-    [
-        FleetView(hosts_known=4, quarantined_now=2),
-        FleetView(hosts_known=100, quarantined_at_s=(5.0,) * 10),
-        FleetView(hosts_known=100, tripped=True),
-    ],
-    ids=["ratio", "window", "tripped"],
+    "policy",
+    [budget(), budget(max_ratio=1.0, max_in_window=2)],
+    ids=["ratio", "window"],
 )
-def test_beyond_the_budget_the_order_is_withheld_and_a_human_paged(fleet: FleetView) -> None:
-    d = Driven().healthy()
-    d.fleet = fleet
-    step = d.send(burnt(Verdict.FAIL, ("G0", PERSISTENT), order=None, id="f"))
+def test_beyond_the_budget_the_order_is_withheld_and_a_human_paged_once(policy: Policy) -> None:
+    d = Driven(policy=policy).healthy().others(3, held=2)
+    step = d.send(bad())
     assert (step.state.state, step.state.holds) == (Lifecycle.SUSPECT, ())
     assert [type(w.order) for w in step.withheld] == [Quarantine]
     assert [type(o) for o in step.orders] == [Notify]
-    assert step.trips_budget
-    assert d.fleet.tripped
-    again = d.send(burnt(Verdict.FAIL, ("G0", PERSISTENT), order=None, id="g"))
-    assert len(again.withheld) == 1
-    assert again.orders == ()  # paged once
+    assert [str(t.key) for t in d.fleet.record.tripped] == ["fleet"]
+    again = d.send(bad(1))
+    assert (len(again.withheld), again.orders, again.fleet) == (1, (), None)
+    assert d.known.charges[0].hold.evidence == ("bad0", "bad1")
 
 
 def test_a_burnin_that_began_before_withheld_evidence_does_not_clear_it() -> None:
-    d = Driven(fleet=FleetView(tripped=True))
+    d = Driven().others(1, held=1)
     d.send(hello())
     order = d.pending
     d.send(fault(FaultClass.LINK, Severity.FATAL, id="x"))
@@ -249,8 +260,9 @@ def test_a_burnin_that_began_before_withheld_evidence_does_not_clear_it() -> Non
 
 
 def test_an_operator_quarantines_beyond_the_budget() -> None:
-    d = Driven().healthy()
-    d.fleet = FleetView(hosts_known=2, quarantined_now=1, tripped=True)
+    d = Driven().healthy().others(1, held=1)
+    d.send(bad())
+    assert d.fleet.record.tripped
     step = d.send(OperatorQuarantined(host=H1, who="ann", reason="fan"))
     assert [type(o) for o in step.orders] == [Quarantine]
 

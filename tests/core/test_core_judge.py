@@ -2,10 +2,11 @@
 
 import pytest
 
-from fleetd.core.budget import FleetView
+from fleetd.core.fleet import Fleet
 from fleetd.core.judgement import judge
 from fleetd.core.policy import Policy
-from fleetd.model.event import BurninRefused, OperatorQuarantined, OperatorReleased, TimePassed
+from fleetd.core.waiting import next_due_s
+from fleetd.model.event import BurninAccepted, BurninRefused, OperatorQuarantined, OperatorReleased, TimePassed
 from fleetd.model.finding import FaultClass, Scope, Severity, Verdict
 from fleetd.model.host import Lifecycle
 from fleetd.model.ids import HostName, OrderId
@@ -21,6 +22,10 @@ def release(who: str = "ann", *, override: bool = False) -> OperatorReleased:
 
 def take(who: str = "ann") -> OperatorQuarantined:
     return OperatorQuarantined(host=H1, who=who, reason="new fan")
+
+
+def accepted(order: str) -> BurninAccepted:
+    return BurninAccepted(host=H1, order_id=OrderId(order))
 
 
 def condemned() -> Driven:
@@ -58,14 +63,50 @@ def test_a_reconnect_of_the_same_boot_changes_nothing_at_all() -> None:
 def test_a_reconnect_while_the_burnin_runs_does_not_order_a_second() -> None:
     d = Driven()
     d.send(hello())
+    assert d.send(hello(), at_s=100).orders == ()  # the order is on its way
+    d.send(accepted(d.pending))
     assert d.send(hello(), at_s=199).orders == ()
 
 
-def test_a_reconnect_after_the_time_ran_out_orders_it_again() -> None:
+def test_an_agent_that_was_away_uses_up_no_attempt() -> None:
     d = Driven()
     d.send(hello())
-    (order,) = d.send(hello(), at_s=201).orders
-    assert (order.id, d.pending) == ("h1/2/burnin", "h1/2/burnin")
+    for n in range(1, 10):
+        assert d.send(TimePassed(host=H1, connected=False), at_s=300 * n).orders == ()
+        (order,) = d.send(hello()).orders
+        assert (order.id, d.known.attempts) == (f"h1/{n + 1}/burnin", 0)
+
+
+def test_a_result_that_waited_with_its_agent_is_awaited_when_that_is_back() -> None:
+    d = Driven()
+    d.send(hello())
+    d.send(accepted(d.pending))
+    assert d.send(TimePassed(host=H1, connected=False), at_s=999).orders == ()
+    step = d.send(hello())
+    assert (step.orders, next_due_s(d.known, d.policy)) == ((), 1099)
+    d.send(burnt(Verdict.PASS, order=d.pending, id="p"))
+    assert d.known.state is Lifecycle.HEALTHY
+
+
+def test_the_time_of_an_agent_that_is_there_runs_out() -> None:
+    d = Driven()
+    d.send(hello())
+    d.send(accepted(d.pending))
+    assert next_due_s(d.known, d.policy) == 200
+    (order,) = d.send(TimePassed(host=H1), at_s=201).orders
+    assert (order.id, d.known.attempts) == ("h1/2/burnin", 1)
+
+
+def test_a_host_that_reboots_in_every_burnin_ends_up_with_a_human() -> None:
+    d = Driven()
+    d.send(hello())
+    for n in range(2, 5):
+        d.send(accepted(d.pending))
+        step = d.send(hello(boot=f"b{n}"))
+    assert [type(o) for o in step.orders] == [Notify]
+    assert "in the middle of a burn-in, 3 times in a row" in step.why
+    assert (d.known.state, d.known.pending) == (Lifecycle.QUALIFYING, None)
+    assert [type(o) for o in d.send(hello(boot="b5")).orders] == [RunBurnin]  # somebody has looked at it
 
 
 @pytest.mark.parametrize(("requalify", "state"), [(True, Lifecycle.QUALIFYING), (False, Lifecycle.HEALTHY)])
@@ -365,4 +406,4 @@ def test_a_finding_about_another_host_counts_for_neither() -> None:
 def test_an_event_of_another_host_is_a_mistake_of_the_caller() -> None:
     d = Driven().healthy()
     with pytest.raises(ValueError, match="h2"):
-        judge(now_s=0, host=d.host, event=TimePassed(host=HostName("h2")), fleet=FleetView(), policy=with_rules())
+        judge(now_s=0, host=d.host, event=TimePassed(host=HostName("h2")), fleet=Fleet(POLICY), policy=with_rules())

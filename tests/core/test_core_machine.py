@@ -6,81 +6,137 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
-from fleetd.core.budget import OUT_OF_SERVICE, FleetView, after, view_of
-from fleetd.core.judgement import judge
-from fleetd.core.lifecycle import FLEETD
-from fleetd.core.policy import Budgets, QuarantineBudget, Stage
+from fleetd.core.fleet import FLEET, Fleet
+from fleetd.core.invariants import FLEETD, OUT_OF_SERVICE
+from fleetd.core.limits import Outliers, Returns, Share, Silence, Storm
+from fleetd.core.policy import Budget, Budgets, Count, Policy, Proof, Rule, Stage, When
+from fleetd.core.replay import Replay, Taken
 from fleetd.core.step import Step
-from fleetd.model.event import BurninRefused, Event, OperatorQuarantined, OperatorReleased, TimePassed
+from fleetd.model.event import (
+    AgentSilent,
+    AnyEvent,
+    AutomationResumed,
+    AutomationStopped,
+    BudgetRearmed,
+    BurninAccepted,
+    BurninRefused,
+    Event,
+    IncidentClosed,
+    OperatorBurnin,
+    OperatorEvent,
+    OperatorQuarantined,
+    OperatorReleased,
+    OperatorRepairs,
+    OperatorRetires,
+    OutlierFound,
+    TimePassed,
+)
 from fleetd.model.finding import FaultClass, Scope, Severity, Verdict
-from fleetd.model.host import Host, Lifecycle
-from fleetd.model.ids import HostName, OrderId
+from fleetd.model.fleet import Area
+from fleetd.model.host import Host, Lifecycle, Place
+from fleetd.model.ids import GpuId, HostName, OrderId
+from fleetd.model.journal import JournalEntry, StoreImage
 from fleetd.model.order import Order, Quarantine, RunBurnin
 from tests.core.make_core import BAD, ERROR, FATAL, ONCE, POLICY, REST, SOFT, TWICE, burnt, fault, hello
 
-BUDGET = QuarantineBudget(max_ratio=0.5, at_least=1, max_in_window=2, window_seconds=300)
+BUDGET = Budget(max_ratio=0.5, at_least=1, max_in_window=2, window_seconds=300)
 WATCHED = replace(TWICE, name="watched", stage=Stage.RECOMMEND)
-THE_POLICY = replace(
+COUNTED = Rule(
+    name="counted",
+    when=When(scope=(Scope.APP,), count=Count(at_least=2, within_seconds=500)),
+    then=ONCE.then,
+)
+THE_POLICY: Policy = replace(
     POLICY,
-    budgets=Budgets(quarantines=BUDGET),
-    proofs={**POLICY.proofs, FaultClass.LINK: "manual", FaultClass.MEMORY: "qualify"},
-    rules=(BAD, TWICE, WATCHED, ONCE, SOFT, FATAL, ERROR, REST),
+    budgets=Budgets(
+        quarantines=BUDGET,
+        quarantines_by={Area.RACK: replace(BUDGET, max_ratio=0.4)},
+        burnins=Share(max_ratio=0.0, at_least=1),
+    ),
+    proofs={**POLICY.proofs, FaultClass.LINK: "manual", FaultClass.MEMORY: Proof(level="qualify", after_reboot=True)},
+    returns=Returns.AUTOMATIC,
+    probation_seconds=100.0,
+    storm=Storm(hosts_at_least=2, within_seconds=100.0),
+    silence=Silence(after_seconds=60, partition_at_least=2, partition_ratio=0.3),
+    outliers=Outliers(),
+    rules=(BAD, TWICE, WATCHED, ONCE, SOFT, COUNTED, FATAL, ERROR, REST),
 )
 
 names = st.sampled_from(["h1", "h2", "h3"])
-boots = st.sampled_from(["b1", "b2"])
+boots = st.sampled_from(["b1", "b2", "b3"])
 gpus = st.sampled_from(["G0", "G1", "G9"])
 classes = st.sampled_from(FaultClass)
 people = st.sampled_from(["ann", "bob"])
 ids = st.integers(0, 30).map(str)
 
 
-class Fleet(RuleBasedStateMachine):
+class Fold(RuleBasedStateMachine):
     """Three hosts, one controller without crashes; the model is the journal."""
 
     def __init__(self) -> None:
         super().__init__()
         self.now_s = 1000.0
-        self.hosts: dict[HostName, Host] = {}
-        self.view = FleetView()
-        self.journal: list[tuple[float, Event | None, Step[Host] | None]] = []
+        self.replay = Replay(THE_POLICY)
+        self.journal: list[tuple[float, Taken]] = []
         self.orders: list[Order] = []
+        self.ordered: list[tuple[float, HostName]] = []
 
-    def send(self, event: Event) -> None:
-        before = self.hosts.get(event.host)
-        step = judge(now_s=self.now_s, host=before, event=event, fleet=self.view, policy=THE_POLICY)
-        self._check(before, event, step)
-        self.view = after(self.view, before=before, step=step, now_s=self.now_s, budget=BUDGET)
-        if not step.refused:
-            self.hosts[event.host] = step.state
-        self.orders += [*step.orders, *(w.order for w in step.withheld)]
-        self.journal.append((self.now_s, event, step))
+    @property
+    def hosts(self) -> dict[HostName, Host]:
+        return self.replay.hosts
 
-    def _check(self, before: Host | None, event: Event, step: Step[Host]) -> None:
-        by_operator = isinstance(event, OperatorQuarantined | OperatorReleased)
+    def send(self, event: AnyEvent) -> None:
+        tripped, record = {t.key for t in self.replay.fleet.record.tripped}, self.replay.fleet.record
+        out = self.replay.fleet.count(FLEET)
+        for taken in self.replay.play(self.now_s, event):
+            step = taken.step
+            self.orders += [*step.orders, *(w.order for w in step.withheld)]
+            self.ordered += [(self.now_s, o.host) for o in step.orders if isinstance(o, Quarantine)]
+            self.journal.append((self.now_s, taken))
+            assert step.why
+            if step.state is not None and not step.refused:
+                self._check(taken.before, taken.event, step, stopped=self.replay.fleet.record.stopped is not None)
+                if any(isinstance(o, Quarantine) for o in step.orders) and not isinstance(taken.event, OperatorEvent):
+                    assert FLEET not in tripped or isinstance(event, BudgetRearmed)
+                    assert out.held < max(1, out.hosts // 2) or len(self.journal) > 1
+                    assert record.stopped is None or isinstance(event, AutomationResumed)
+
+    def _check(self, before: Host | None, event: object, step: Step[Host], *, stopped: bool) -> None:
+        assert step.state is not None
+        by_operator = isinstance(event, OperatorEvent)
         quarantines = sum(isinstance(o, Quarantine) for o in step.orders)
-        assert step.why
         assert quarantines <= 1
-        assert step.state.attempts <= THE_POLICY.qualify.attempts
+        assert step.state.attempts <= THE_POLICY.qualify.attempts + 1
         if before is not None and not by_operator:
-            foreign = [h for h in before.holds if h.owner != FLEETD]
-            assert [h for h in step.state.holds if h.owner != FLEETD] == foreign
-        if before is not None and before.state in OUT_OF_SERVICE and not by_operator:
-            assert step.state.state in OUT_OF_SERVICE
+            foreign = [h for h in before.holds if h.owner != FLEETD and h.expires_at_s is None]
+            kept = [h for h in step.state.holds if h.owner != FLEETD and h.expires_at_s is None]
+            assert kept == foreign
+        if before is not None and before.state in OUT_OF_SERVICE and not by_operator and before.proof is None:
+            assert step.state.held or step.state.proof is not None or isinstance(event, TimePassed)
         if quarantines and not by_operator:
-            assert not self.view.tripped
-            assert self.view.quarantined_now < max(1, self.view.hosts_known // 2)
-            new = step.state.holds
-            assert new
-            assert all(h.evidence and h.fault_class.is_hardware for h in new)
-        if step.state.state is Lifecycle.HEALTHY and (before is None or before.state is not Lifecycle.HEALTHY):
+            assert not stopped
+            assert all(h.evidence and h.fault_class.is_hardware for h in step.state.holds)
+            fleet = self.replay.fleet.count(FLEET)
+            assert fleet.held <= max(1, fleet.hosts // 2) or before is None
+        if stopped and not by_operator:
+            assert not any(isinstance(o, RunBurnin) for o in step.orders)
+        newly = before is None or before.state is not Lifecycle.HEALTHY
+        if step.state.state is Lifecycle.HEALTHY and newly and (before is None or before.silent is None):
             assert step.state.proof is not None
 
     # ── what can happen ─────────────────────────────────────────────────────────────────────────────────────────────
 
-    @rule(host=names, boot=boots, gpus=st.integers(0, 3), first=st.integers(0, 1))
-    def connects(self, host: str, boot: str, gpus: int, first: int) -> None:
-        self.send(hello(host, boot, gpus, first))
+    @rule(
+        host=names,
+        boot=boots,
+        gpus=st.integers(0, 3),
+        first=st.integers(0, 1),
+        rack=st.none() | st.sampled_from(["r1", "r2"]),
+        off_s=st.none() | st.sampled_from([-3600.0, 0.0, 3600.0]),
+    )
+    def connects(self, *, host: str, boot: str, gpus: int, first: int, rack: str | None, off_s: float | None) -> None:
+        at_s = None if off_s is None else self.now_s + off_s
+        self.send(hello(host, boot, gpus, first, place=Place(rack=rack), at_s=at_s))
 
     @rule(
         host=names,
@@ -90,6 +146,8 @@ class Fleet(RuleBasedStateMachine):
         level=st.sampled_from(["smoke", "smoke", "qualify"]),
         boot=boots,
         ours=st.booleans(),
+        key=st.sampled_from(["", "k"]),
+        fingerprint=st.sampled_from(["x", "x", "y"]),
     )
     def burns(
         self,
@@ -101,13 +159,30 @@ class Fleet(RuleBasedStateMachine):
         level: str,
         boot: str,
         ours: bool,
+        key: str,
+        fingerprint: str,
     ) -> None:
         known = self.hosts.get(HostName(host))
         order = None
         if ours and known is not None and known.pending is not None and known.boot_id is not None:
             order, level, boot = known.pending.order_id, known.pending.level, known.boot_id
+            finding = order
             blamed = [] if verdict is Verdict.PASS else blamed
-        self.send(burnt(verdict, *blamed, order=order, id=finding, host=host, boot=boot, level=level, at_s=self.now_s))
+        ballots = (("b", fingerprint),) if verdict is Verdict.PASS else ()
+        self.send(
+            burnt(
+                verdict,
+                *blamed,
+                order=order,
+                id=finding,
+                host=host,
+                boot=boot,
+                level=level,
+                at_s=self.now_s,
+                vote_key=key,
+                ballots=ballots,
+            )
+        )
 
     @rule(
         host=names,
@@ -131,27 +206,66 @@ class Fleet(RuleBasedStateMachine):
     ) -> None:
         self.send(fault(fault_class, severity, id=finding, host=host, boot=boot, gpu=gpu, scope=scope, at_s=self.now_s))
 
-    @rule(host=names, number=st.integers(1, 5))
-    def refuses(self, host: str, number: int) -> None:
-        self.send(BurninRefused(host=HostName(host), order_id=OrderId(f"{host}/{number}/burnin"), why="busy"))
+    @rule(host=names, number=st.integers(1, 9), refuses=st.booleans())
+    def answers(self, host: str, number: int, refuses: bool) -> None:
+        order = OrderId(f"{host}/{number}/burnin")
+        event: Event = BurninAccepted(host=HostName(host), order_id=order)
+        self.send(BurninRefused(host=HostName(host), order_id=order, why="busy") if refuses else event)
 
-    @rule(host=names, who=people)
-    def operator_takes(self, host: str, who: str) -> None:
-        self.send(OperatorQuarantined(host=HostName(host), who=who, reason="fan"))
+    @rule(host=names, away=st.integers(1, 3))
+    def falls_silent(self, host: str, away: int) -> None:
+        self.send(AgentSilent(host=HostName(host), since_s=self.now_s - 60, away=away, known=3))
+
+    @rule(host=names, gpu=gpus)
+    def stands_out(self, host: str, gpu: str) -> None:
+        self.send(
+            OutlierFound(
+                host=HostName(host),
+                gpu=GpuId(gpu),
+                index=0,
+                metric="sm_clock_hertz",
+                value=1.0,
+                median=2.0,
+                z=-9,
+                siblings=31,
+            )
+        )
+
+    @rule(host=names, who=people, expires_s=st.none() | st.sampled_from([-5.0, 50.0]))
+    def operator_takes(self, host: str, who: str, expires_s: float | None) -> None:
+        at_s = None if expires_s is None else self.now_s + expires_s
+        self.send(OperatorQuarantined(host=HostName(host), who=who, reason="fan", expires_at_s=at_s))
 
     @rule(host=names, who=people, override=st.booleans())
     def operator_gives_back(self, host: str, who: str, override: bool) -> None:
         self.send(OperatorReleased(host=HostName(host), who=who, reason="done", override=override))
 
-    @rule(host=names, seconds=st.sampled_from([-50.0, 1.0, 60.0, 400.0]))
-    def time_passes(self, host: str, seconds: float) -> None:
+    @rule(host=names, who=people, level=st.none() | st.sampled_from(["smoke", "qualify"]))
+    def operator_burns(self, host: str, who: str, level: str | None) -> None:
+        self.send(OperatorBurnin(host=HostName(host), who=who, reason="repaired", level=level))
+
+    @rule(host=names, who=people, for_good=st.booleans())
+    def operator_repairs_or_retires(self, host: str, who: str, for_good: bool) -> None:
+        repairs = OperatorRepairs(host=HostName(host), who=who, reason="r")
+        self.send(OperatorRetires(host=HostName(host), who=who, reason="old") if for_good else repairs)
+
+    @rule(host=names, seconds=st.sampled_from([-3600.0, 1.0, 60.0, 400.0, 3600.0]), connected=st.booleans())
+    def time_passes(self, host: str, seconds: float, connected: bool) -> None:
         self.now_s += seconds
-        self.send(TimePassed(host=HostName(host)))
+        self.send(TimePassed(host=HostName(host), connected=connected))
 
     @rule()
     def human_rearms(self) -> None:
-        self.view = replace(self.view, tripped=False)
-        self.journal.append((self.now_s, None, None))
+        self.send(BudgetRearmed(who="ann", reason="r"))
+
+    @rule(stop=st.booleans())
+    def human_stops_or_resumes(self, stop: bool) -> None:
+        self.send(AutomationStopped(who="ann", reason="r") if stop else AutomationResumed(who="ann", reason="r"))
+
+    @rule(acquit=st.booleans())
+    def human_closes_an_incident(self, acquit: bool) -> None:
+        for incident in self.replay.fleet.record.incidents[:1]:
+            self.send(IncidentClosed(incident=incident.id, who="ann", reason="r", acquit=acquit))
 
     # ── what is always true ─────────────────────────────────────────────────────────────────────────────────────────
 
@@ -161,28 +275,44 @@ class Fleet(RuleBasedStateMachine):
         assert all(o.not_after_s > o.issued_at_s and o.boot_id for o in self.orders if isinstance(o, RunBurnin))
 
     @invariant()
-    def the_view_counts_what_is_there(self) -> None:
-        counted = view_of(
-            self.hosts.values(), quarantined_at_s=self.view.quarantined_at_s, budget=BUDGET, tripped=self.view.tripped
+    def the_ledgers_image_gives_the_same_fleet(self) -> None:
+        entries = tuple(_entry(at_s, taken) for at_s, taken in self.journal)
+        image = StoreImage(
+            hosts=tuple(self.hosts[name] for name in sorted(self.hosts)),
+            spools=(),
+            open_orders=(),
+            fleet=self.replay.fleet.record,
+            quarantines=tuple(self.ordered),
+            recent=entries,
         )
-        assert counted == self.view
+        expected, built = self.replay.fleet.snapshot(), Fleet.of(image, THE_POLICY).snapshot()
+        # An empty record is the same as none.
+        expected["record"] = built["record"] = None
+        assert built == expected
 
     def teardown(self) -> None:
         """Replay the journal: the same hosts, the same steps."""
-        hosts: dict[HostName, Host] = {}
-        view = FleetView()
-        for now_s, event, expected in self.journal:
-            if event is None or expected is None:
-                view = replace(view, tripped=False)
-                continue
-            before = hosts.get(event.host)
-            step = judge(now_s=now_s, host=before, event=event, fleet=view, policy=THE_POLICY)
-            assert step == expected
-            view = after(view, before=before, step=step, now_s=now_s, budget=BUDGET)
-            if not step.refused:
-                hosts[event.host] = step.state
-        assert hosts == self.hosts
+        again = Replay(THE_POLICY)
+        for now_s, taken in self.journal:
+            assert again.take(now_s, taken.event).step == taken.step
+        assert again.hosts == self.hosts
+        assert again.fleet.snapshot() == self.replay.fleet.snapshot()
 
 
-TestFleet = Fleet.TestCase
-TestFleet.settings = settings(max_examples=60, stateful_step_count=40, deadline=None)
+def _entry(at_s: float, taken: Taken) -> JournalEntry:
+    step = taken.step
+    return JournalEntry(
+        at_s=at_s,
+        event=taken.event,
+        host=step.state,
+        orders=step.orders,
+        withheld=step.withheld,
+        refused=step.refused,
+        fleet=step.fleet,
+        why=step.why,
+        progress=None,
+    )
+
+
+TestFleet = Fold.TestCase
+TestFleet.settings = settings(max_examples=80, stateful_step_count=40, deadline=None)

@@ -4,13 +4,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fleetd.core.budget import FleetView, objection
 from fleetd.core.policy import (
     LEVELS,
     Accusation,
     Action,
+    Budget,
+    Count,
     FindingKind,
-    QuarantineBudget,
     Rule,
     Strikes,
     When,
@@ -35,6 +35,8 @@ BURNT = Accusation(
     scope=None,
     severity=None,
     strikes_at_s=(100, 950, 1000),
+    pool="training",
+    skus=("H100 80GB",),
 )
 SEEN = Accusation(
     kind=FindingKind.DEVICE,
@@ -47,6 +49,7 @@ SEEN = Accusation(
     scope=Scope.GPU,
     severity=Severity.ERROR,
     strikes_at_s=(),
+    seen_at_s=(900, 945, 1000),
 )
 
 
@@ -69,6 +72,14 @@ SEEN = Accusation(
         (When(strikes=Strikes(at_least=2, within_seconds=49)), False, False),
         (When(strikes=Strikes(at_least=3, within_seconds=900)), True, False),
         (When(fault_class=(MEMORY,), code="nvidia.*", severity_at_least=Severity.FATAL), False, False),
+        (When(scope=(Scope.LINK, Scope.GPU)), False, True),
+        (When(scope=(Scope.APP,)), False, False),
+        (When(pool="train*"), True, False),
+        (When(pool="*"), True, True),
+        (When(sku="H100*"), True, False),
+        (When(sku="*"), True, True),
+        (When(count=Count(at_least=2, within_seconds=60)), False, True),
+        (When(count=Count(at_least=3, within_seconds=60)), False, False),
     ],
 )
 def test_matchers(when: When, burnt: bool, seen: bool) -> None:
@@ -102,13 +113,16 @@ def test_levels_prove_themselves_and_the_weaker_ones() -> None:
         lambda: When(fault_class=()),
         lambda: When(code="nvidia.[xy]"),
         lambda: When(code=""),
+        lambda: When(scope=()),
+        lambda: Count(at_least=33, within_seconds=1),
+        lambda: Count(at_least=1, within_seconds=0),
         lambda: Strikes(at_least=0, within_seconds=1),
         lambda: Strikes(at_least=17, within_seconds=1),
         lambda: Strikes(at_least=1, within_seconds=0),
         lambda: Rule(name=" ", when=When(verdict=Verdict.FAIL), then=Action.NONE),
-        lambda: QuarantineBudget(max_ratio=1.1, at_least=1, max_in_window=1, window_seconds=1),
-        lambda: QuarantineBudget(max_ratio=1, at_least=-1, max_in_window=1, window_seconds=1),
-        lambda: QuarantineBudget(max_ratio=1, at_least=1, max_in_window=1, window_seconds=0),
+        lambda: Budget(max_ratio=1.1, at_least=1, max_in_window=1, window_seconds=1),
+        lambda: Budget(max_ratio=1, at_least=-1, max_in_window=1, window_seconds=1),
+        lambda: Budget(max_ratio=1, at_least=1, max_in_window=1, window_seconds=0),
         lambda: Step(state=None, why=" "),
     ],
 )
@@ -117,26 +131,8 @@ def test_nonsense_cannot_be_built(make: object) -> None:
         make()  # type: ignore[operator]
 
 
-@pytest.mark.parametrize(
-    ("view", "allowed"),
-    [
-        (FleetView(), True),  # at_least serves a fleet of one
-        (FleetView(hosts_known=1, quarantined_now=1), False),
-        (FleetView(hosts_known=29, quarantined_now=2), False),
-        (FleetView(hosts_known=30, quarantined_now=2), True),  # 0.1 * 30 is 3 in spite of binary fractions
-        (FleetView(hosts_known=99, quarantined_at_s=(901, 950)), False),
-        (FleetView(hosts_known=99, quarantined_at_s=(900, 950)), True),
-        (FleetView(hosts_known=99, quarantined_at_s=(1500, 1600)), False),  # the clock was set back
-        (FleetView(hosts_known=99, tripped=True), False),
-    ],
-)
-def test_the_budget_objects(view: FleetView, allowed: bool) -> None:
-    budget = QuarantineBudget(max_ratio=0.1, at_least=1, max_in_window=2, window_seconds=100)
-    assert (objection(view, budget, now_s=1000) is None) == allowed
-
-
-@given(hosts=st.integers(0, 10_000), out=st.integers(0, 10_000), ratio=st.floats(0, 1), at_least=st.integers(0, 50))
-def test_never_beyond_the_share(hosts: int, out: int, ratio: float, at_least: int) -> None:
-    budget = QuarantineBudget(max_ratio=ratio, at_least=at_least, max_in_window=1, window_seconds=1)
-    if objection(FleetView(hosts_known=hosts, quarantined_now=out), budget, now_s=0) is None:
-        assert out + 1 <= max(at_least, ratio * hosts + 1e-6)
+@given(hosts=st.integers(0, 10_000), ratio=st.floats(0, 1), at_least=st.integers(0, 50))
+def test_never_beyond_the_share(hosts: int, ratio: float, at_least: int) -> None:
+    budget = Budget(max_ratio=ratio, at_least=at_least, max_in_window=1, window_seconds=1)
+    assert budget.allowed(hosts) <= max(at_least, ratio * hosts + 1e-6)
+    assert Budget(max_ratio=0.1, at_least=1, max_in_window=1, window_seconds=1).allowed(30) == 3

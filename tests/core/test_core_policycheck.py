@@ -5,15 +5,20 @@ from itertools import product
 
 import pytest
 
-from fleetd.core.evidence import CARRIED_OUT
+from fleetd.core.accuse import CARRIED_OUT
 from fleetd.core.policy import (
     Accusation,
     Action,
     Budgets,
     Burnin,
+    Count,
     FindingKind,
+    Outliers,
     Policy,
+    Proof,
+    Returns,
     Rule,
+    Share,
     Stage,
     Strikes,
     When,
@@ -21,6 +26,7 @@ from fleetd.core.policy import (
 )
 from fleetd.core.policycheck import _matches_all_of, _never, check
 from fleetd.model.finding import FaultClass, Scope, Severity, Verdict
+from fleetd.model.fleet import Area
 from fleetd.model.ids import GpuId
 from tests.core.make_core import BAD, HARDWARE, ONCE, POLICY, SOFT, TWICE, staged, with_rules
 
@@ -38,6 +44,13 @@ def rule(name: str, then: Action | Burnin = Action.NOTIFY, **when: object) -> Ru
 
 def test_a_sound_policy_has_no_problems() -> None:
     assert found(POLICY) == []
+
+
+ANY = POLICY.budgets.quarantines
+
+
+def budgets(**changes: object) -> Policy:
+    return replace(POLICY, budgets=replace(POLICY.budgets, **changes))  # type: ignore[arg-type]
 
 
 def budget(**changes: object) -> Policy:
@@ -64,6 +77,18 @@ def budget(**changes: object) -> Policy:
         (replace(POLICY, qualify=replace(POLICY.qualify, level="x")), "qualify.level", "there are: self, smoke"),
         (budget(max_in_window=0), "budgets.quarantines.max_in_window", "budget of 0"),
         (budget(max_ratio=0.0, at_least=0), "budgets.quarantines", "budget of 0"),
+        (budgets(quarantines_by={Area.RACK: replace(ANY, max_in_window=0)}),
+         "budgets.quarantines_by.rack.max_in_window", "budget of 0"),
+        (budgets(burnins=Share(max_ratio=0, at_least=0)), "budgets.burnins", "looked at again"),
+        (replace(POLICY, outliers=Outliers(burnin="deep")), "outliers.burnin", "no agent can run"),
+        (replace(POLICY, returns=Returns.AUTOMATIC, proofs={LINK: "manual"}), "returns", "nothing returns by itself"),
+        (replace(POLICY, proofs={**POLICY.proofs, LINK: Proof(level="self")}), "proofs.link", "clears nothing"),
+        (with_rules(rule("r", verdict=Verdict.FAIL, count=Count(at_least=2, within_seconds=9))),
+         "rules[0].when", "never match"),
+        (with_rules(rule("a", pool="*"), rule("b", pool="train")), "rules[1].when", "never reached"),
+        (with_rules(rule("a", sku="H*"), rule("b", sku="H100")), "rules[1].when", "never reached"),
+        (with_rules(rule("a", scope=(Scope.APP, Scope.GPU)), rule("b", scope=(Scope.APP,))),
+         "rules[1].when", "never reached"),
     ],
 )  # fmt: skip
 def test_each_contradiction_is_found(policy: Policy, path: str, words: str) -> None:
@@ -79,6 +104,10 @@ def test_each_contradiction_is_found(policy: Policy, path: str, words: str) -> N
             staged(rule("r", Action.QUARANTINE, fault_class=HARDWARE), Stage.OBSERVE), policy=replace(POLICY, proofs={})
         ),
         with_rules(rule("a", code="x.*.1"), rule("b", code="x.*")),
+        with_rules(rule("a", pool="train"), rule("b", pool="*")),
+        with_rules(rule("a", sku="H100"), rule("b", sku="H*")),
+        with_rules(rule("a", scope=(Scope.APP,)), rule("b", scope=(Scope.APP, Scope.GPU))),
+        with_rules(rule("a", count=Count(at_least=3, within_seconds=9)), rule("b", code="x")),
         with_rules(rule("a", fault_class=(LINK,)), rule("b", fault_class=(LINK, MEMORY))),
     ],
 )

@@ -1,9 +1,10 @@
 """The exporter, scraped for real and read with Prometheus's own parser."""
 
+import select
 import socket
 import urllib.request
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 
 import pytest
@@ -33,6 +34,8 @@ STATUS = AgentStatus(
     spool_pending=3,
     spool_dropped_total=0,
     findings_total=4,
+    kernel_log_age_s=0.5,
+    kernel_log_lost_total=0,
     errors_total={"device": 5, "store": 0},
     burnin_runs_total={"pass": 1, "fail": 0, "not_judged": 0},
 )
@@ -135,6 +138,21 @@ def test_clients_that_say_nothing_neither_block_nor_pile_up() -> None:
         assert more[-1].recv(1) == b"", "one too many is turned away"
         for connection in idle + more:
             connection.close()
+
+
+def test_a_client_that_trickles_is_hung_up_on() -> None:
+    exporter = Exporter("127.0.0.1:0", [], request_s=0.2)
+    try:
+        with socket.create_connection(("127.0.0.1", exporter.port), timeout=10) as slow:
+            slow.sendall(b"GET /metrics HTTP/1.1\r\nX: ")
+            for _ in range(400):
+                if select.select([slow], [], [], 0.05)[0]:
+                    break
+                slow.sendall(b"a")
+            with suppress(ConnectionResetError):
+                assert slow.recv(1) == b""
+    finally:
+        exporter.close()
 
 
 @pytest.mark.parametrize(

@@ -55,3 +55,16 @@ def test_a_step_repeats_itself() -> None:
     workload, ctx = Step(), context()
     ballot = workload.ballot(ctx, workload.cases(ctx)[0], iteration=0, seed=11, launches=5)
     assert len(ballot.fingerprints) == 1
+
+
+@pytest.mark.parametrize(("rate", "compared"), [(1.0, 128 * 8192), (0.3, 8192 * 8192)])
+def test_the_wrong_elements_of_a_large_product_are_found(rate: float, compared: int) -> None:
+    workload, clean = GemmExact(), context()
+    case = workload.cases(clean)[0]
+    right = workload.ballot(clean, case, iteration=0, seed=11, launches=1).fingerprints[0][0]
+    struck = context(Inject(gpu=0, fault="F03", rate=rate, seed=1))
+    found = workload.examine(struck, case, seed=11, launches=100, right=right, tiles=())
+    assert found is not None
+    assert found.compared == compared  # the tiles of one row of them, or all that a right launch can be compared with
+    assert len(found.bits) > 1
+    assert found.period is not None

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from fleetd.model.finding import DeviceFault, FaultClass, Finding, Scope, Severity
+from fleetd.model.fleet import FleetRecord, Stopped
 from fleetd.model.host import Gpu, Hello, Host, Lifecycle
 from fleetd.model.ids import BootId, FindingId, GpuId, HostName, OrderId, SpoolId
 from fleetd.model.order import RunBurnin
@@ -103,23 +104,56 @@ class FakeDeskDoor:
     """A fleet of a few hosts that remembers who did what."""
 
     def __init__(self) -> None:
-        self.fleet = {HostName(f"h{i:02d}"): host(f"h{i:02d}") for i in range(3)}
+        self.record = FleetRecord(stopped=Stopped(who="operator:ann", reason="roll-out", at_s=1.0))
+        self.known = {HostName(f"h{i:02d}"): host(f"h{i:02d}") for i in range(3)}
         self.done: list[tuple[Peer, str, str]] = []
 
     def _known(self, name: HostName) -> Host:
-        if name not in self.fleet:
+        if name not in self.known:
             raise Refused(f"no host {name!r}")
-        return self.fleet[name]
+        return self.known[name]
 
     async def hosts(self) -> tuple[Host, ...]:
-        return tuple(self.fleet[name] for name in sorted(self.fleet))
+        return tuple(self.known[name] for name in sorted(self.known))
 
     async def host(self, name: HostName) -> tuple[Host, tuple[GpuSample, ...], tuple[Finding, ...]]:
         return self._known(name), (sample("GPU-0"),), (fault("f1", host=name),)
 
-    async def quarantine(self, peer: Peer, name: HostName, reason: str) -> Host:
-        self.done.append((peer, f"quarantine {name}", reason))
+    async def quarantine(self, peer: Peer, name: HostName, reason: str, *, expires_at_s: float | None = None) -> Host:
+        until = "" if expires_at_s is None else f" until {expires_at_s:g}"
+        return self._do(peer, "quarantine", name, f"{reason}{until}")
+
+    async def burnin(self, peer: Peer, name: HostName, reason: str, *, level: str | None) -> Host:
+        return self._do(peer, f"burnin {level}", name, reason)
+
+    async def repair(self, peer: Peer, name: HostName, reason: str) -> Host:
+        return self._do(peer, "repair", name, reason)
+
+    async def retire(self, peer: Peer, name: HostName, reason: str) -> Host:
+        return self._do(peer, "retire", name, reason)
+
+    def _do(self, peer: Peer, verb: str, name: HostName, reason: str) -> Host:
+        self.done.append((peer, f"{verb} {name}", reason))
         return self._known(name)
+
+    async def fleet(self) -> FleetRecord:
+        return self.record
+
+    async def rearm_budget(self, peer: Peer, reason: str) -> FleetRecord:
+        return self._do_fleet(peer, "rearm", reason)
+
+    async def stop_automation(self, peer: Peer, reason: str) -> FleetRecord:
+        return self._do_fleet(peer, "stop", reason)
+
+    async def resume_automation(self, peer: Peer, reason: str) -> FleetRecord:
+        return self._do_fleet(peer, "resume", reason)
+
+    async def close_incident(self, peer: Peer, incident: str, reason: str, *, acquit: bool) -> FleetRecord:
+        return self._do_fleet(peer, f"close {incident} {acquit}", reason)
+
+    def _do_fleet(self, peer: Peer, verb: str, reason: str) -> FleetRecord:
+        self.done.append((peer, verb, reason))
+        return self.record
 
     async def release(self, peer: Peer, name: HostName, reason: str, *, override: bool) -> Host:
         if not override:

@@ -213,14 +213,55 @@ def test_the_desk_answers_an_operator(play: Any, make: Any) -> None:
     play(scenario)
 
 
+def test_every_verb_of_the_desk_reaches_the_controller_with_its_reason(play: Any) -> None:
+    async def scenario(bench: Any) -> None:
+        async with bench.server() as server, bench.desk(server.port) as desk:
+            record = await desk.fleet()
+            assert record == bench.desk_door.record
+            await desk.quarantine("h01", "fan", expires_at_s=99.0)
+            await desk.burnin("h01", "new GPU", level=None)
+            await desk.burnin("h01", "new GPU", level="smoke")
+            await desk.repair("h01", "new GPU")
+            await desk.retire("h01", "old")
+            assert await desk.rearm_budget("looked") == record
+            assert await desk.stop_automation("roll-out") == record
+            assert await desk.resume_automation("done") == record
+            assert await desk.close_incident("storm/fault:x/1", "driver", acquit=True) == record
+        assert [(verb, reason) for _, verb, reason in bench.desk_door.done] == [
+            ("quarantine h01", "fan until 99"),
+            ("burnin None h01", "new GPU"),
+            ("burnin smoke h01", "new GPU"),
+            ("repair h01", "new GPU"),
+            ("retire h01", "old"),
+            ("rearm", "looked"),
+            ("stop", "roll-out"),
+            ("resume", "done"),
+            ("close storm/fault:x/1 True", "driver"),
+        ]
+        assert {peer.name for peer, _, _ in bench.desk_door.done} == {"ann"}
+
+    play(scenario)
+
+
 def test_a_viewer_may_look_and_nothing_else(play: Any) -> None:
     async def scenario(bench: Any) -> None:
         async with bench.server() as server, bench.desk(server.port, stem="viewers/eve") as desk:
             assert len(await desk.hosts()) == 3
             with pytest.raises(Refused, match="eve has the role viewer; only an operator may change a host"):
                 await desk.quarantine("h01", "smells")
-            with pytest.raises(Refused, match="only an operator"):
-                await desk.release("h01", "smells", override=True)
+            assert (await desk.fleet()).stopped is not None
+            for change in (
+                desk.release("h01", "smells", override=True),
+                desk.burnin("h01", "r", level=None),
+                desk.repair("h01", "r"),
+                desk.retire("h01", "r"),
+                desk.rearm_budget("r"),
+                desk.stop_automation("r"),
+                desk.resume_automation("r"),
+                desk.close_incident("i", "r", acquit=True),
+            ):
+                with pytest.raises(Refused, match="only an operator"):
+                    await change
         assert bench.desk_door.done == []
 
     play(scenario)
@@ -247,7 +288,7 @@ def test_in_insecure_mode_nobody_is_named(play: Any) -> None:
 def test_a_big_fleet_comes_in_pages(play: Any, make: Any) -> None:
     async def scenario(bench: Any) -> None:
         names = [f"n{i:04d}" for i in range(1203)]
-        bench.desk_door.fleet = {name: make.host(name) for name in names}
+        bench.desk_door.known = {name: make.host(name) for name in names}
         async with bench.server(secure=False) as server, bench.desk(server.port, secure=False) as desk:
             assert [host.name for host in await desk.hosts()] == names
 

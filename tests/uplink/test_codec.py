@@ -9,13 +9,27 @@ from google.protobuf.message import DecodeError
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fleetd.model.finding import BurninEnded, Culprit, DeviceFault, FaultClass, Scope, Severity, Verdict
-from fleetd.model.host import Gpu, Hello, Hold, Host, Lifecycle, PendingBurnin, Strike
+from fleetd.model.finding import Ballot, BurninEnded, Culprit, DeviceFault, FaultClass, Scope, Severity, Verdict
+from fleetd.model.fleet import Area, AreaKey, FleetRecord, Incident, IncidentKind, Stopped, Tripped
+from fleetd.model.host import (
+    Charge,
+    DueBurnin,
+    Gpu,
+    Hello,
+    Hold,
+    Host,
+    Lifecycle,
+    Mark,
+    PendingBurnin,
+    Place,
+    Silent,
+    Strike,
+)
 from fleetd.model.order import RunBurnin
 from fleetd.model.telemetry import METRICS, GpuSample
 from fleetd.pb.v1 import common_pb2
 from fleetd.ports import Spooled
-from fleetd.uplink import codec, desk_codec
+from fleetd.uplink import codec, desk_codec, fleet_codec
 from fleetd.uplink.wire import MAX_GPUS, MAX_NAME_CHARS, MAX_TEXT_CHARS, CodecError, clean
 
 printable = st.characters(exclude_categories=["C", "Z"], include_characters=" ")
@@ -42,6 +56,7 @@ burnins = st.builds(
     seed=st.integers(0, 2**64 - 1),
     vote_key=labels,
     culprits=st.lists(culprits, max_size=3).map(tuple),
+    ballots=st.lists(st.builds(Ballot, key=names, fingerprint=names), max_size=3).map(tuple),
 )
 faults = st.builds(
     DeviceFault,
@@ -57,6 +72,9 @@ faults = st.builds(
     severity=st.sampled_from(Severity),
     fault_class=st.sampled_from(FaultClass),
 )
+places = st.builds(
+    Place, pool=maybe_names, rack=maybe_names, nvlink_domain=maybe_names, power_domain=maybe_names, job=maybe_names
+)
 hellos = st.builds(
     Hello,
     host=names,
@@ -64,6 +82,8 @@ hellos = st.builds(
     agent_version=names,
     capabilities=st.lists(names, max_size=3).map(tuple),
     inventory=st.lists(gpus, max_size=3).map(tuple),
+    place=places,
+    at_s=st.none() | seconds,
 )
 orders = st.builds(
     RunBurnin, id=names, host=names, issued_at_s=seconds, why=texts, level=names, boot_id=names, not_after_s=seconds
@@ -80,6 +100,12 @@ holds = st.builds(
     boot_id=maybe_names,
     at_s=seconds,
     proof_level=maybe_names,
+    after_reboot=st.booleans(),
+    expires_at_s=st.none() | seconds,
+)
+charges = st.builds(Charge, hold=holds, withheld=texts, key=maybe_names)
+marks = st.builds(
+    Mark, gpu=maybe_names, slot=maybe_names, finding=names, fault_class=st.sampled_from(FaultClass), at_s=seconds
 )
 hosts = st.builds(
     Host,
@@ -91,11 +117,80 @@ hosts = st.builds(
     inventory=st.lists(gpus, max_size=2).map(tuple),
     holds=st.lists(holds, max_size=2).map(tuple),
     strikes=st.lists(st.builds(Strike, gpu=names, finding=names, at_s=seconds), max_size=2).map(tuple),
-    pending=st.none() | st.builds(PendingBurnin, order_id=names, level=names, issued_at_s=seconds, not_after_s=seconds),
+    pending=st.none()
+    | st.builds(
+        PendingBurnin,
+        order_id=names,
+        level=names,
+        issued_at_s=seconds,
+        not_after_s=seconds,
+        accepted=st.booleans(),
+        disruptive=st.just(value=False),
+        awaited_until_s=st.none(),
+    ),
     proof=maybe_names,
     orders_issued=uint32,
     attempts=uint32,
+    place=places,
+    charges=st.lists(charges, max_size=2).map(tuple),
+    marks=st.lists(marks, max_size=2).map(tuple),
+    due=st.none()
+    | st.builds(
+        DueBurnin, level=names, why=texts, not_before_s=seconds, tries=st.just(1), disruptive=st.just(value=False)
+    ),
+    silent=st.none() | st.builds(Silent, since_s=seconds, before=st.sampled_from(Lifecycle)),
+    probation_until_s=st.none() | seconds,
+    # The judgement's own bookkeeping stays where it is.
+    **dict.fromkeys(("sightings", "ballots", "boots", "told"), st.just(())),
 )
+records = st.builds(
+    FleetRecord,
+    tripped=st.lists(
+        st.builds(
+            Tripped,
+            key=st.builds(AreaKey, area=st.sampled_from(Area), name=labels),
+            at_s=seconds,
+            why=texts,
+            told_at_s=seconds,
+        ),
+        max_size=2,
+    ).map(tuple),
+    stopped=st.none() | st.builds(Stopped, who=texts, reason=texts, at_s=seconds),
+    incidents=st.lists(
+        st.builds(
+            Incident,
+            id=texts,
+            kind=st.sampled_from(IncidentKind),
+            key=texts,
+            opened_at_s=seconds,
+            hosts=st.lists(names, max_size=2).map(tuple),
+            hosts_total=uint32,
+            why=texts,
+            told_at_s=seconds,
+        ),
+        max_size=2,
+    ).map(tuple),
+    incidents_opened=uint32,
+)
+
+
+@given(records)
+def test_the_fleets_record_survives_the_trip(record: Any) -> None:
+    assert fleet_codec.fleet_from_pb(fleet_codec.fleet_to_pb(record)) == record
+
+
+def test_an_older_agent_says_neither_place_nor_time(make: Any) -> None:
+    pb = codec.hello_to_pb(make.hello(), "s")
+    pb.ClearField("place")
+    pb.ClearField("at_s")
+    hello, _ = codec.hello_from_pb(pb)
+    assert (hello.place, hello.at_s) == (Place(), None)
+
+
+def test_what_a_newer_agent_says_beyond_that_is_passed_over(make: Any) -> None:
+    plain = codec.hello_to_pb(make.hello(), "s")
+    newer = type(plain).FromString(plain.SerializeToString() + b"\xfa\x3f\x03abc")  # field 1023, a string
+    assert codec.hello_from_pb(newer) == codec.hello_from_pb(plain)
 
 
 @given(burnins | faults, st.integers(1, 2**63 - 1))

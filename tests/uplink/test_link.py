@@ -217,3 +217,25 @@ def test_a_bug_in_a_door_ends_the_wait(play: Any, make: Any) -> None:
 
     play(scenario)
     del make
+
+
+@pytest.mark.parametrize("where", ["welcome", "ack"])
+def test_a_controller_that_names_numbers_nobody_gave_does_no_harm_to_the_spool(
+    play: Any, make: Any, where: str
+) -> None:
+    async def scenario(bench: Any) -> None:
+        async def far_away(*_: object) -> int:
+            return 2**63 if where == "welcome" else 1000
+
+        setattr(bench.door, "hello" if where == "welcome" else "finding", far_away)
+        spool = bench.spool()
+        spool.append(make.fault("f1"))
+        async with bench.server() as server:
+            uplink = bench.uplink(server.port)
+            async with bench.agent(uplink, spool):
+                await make.eventually(lambda: uplink.failures_total > 1)
+        assert ("must fit into 48" if where == "welcome" else "acknowledges finding 1000") in uplink.last_error
+        assert [entry.seq for entry in spool.pending(after_seq=0, limit=9)] == [1]
+        assert spool.append(make.fault("f2")) == 2
+
+    play(scenario)

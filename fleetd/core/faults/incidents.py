@@ -7,31 +7,18 @@ GPU; two codes that together mean more get the action of their combination; a fa
 """
 
 from collections import defaultdict
-from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 from fnmatch import fnmatchcase
-from typing import Literal
 
-from fleetd.core.faults.catalogue import Catalogue, Entry
-from fleetd.core.faults.observation import (
-    MAX_LINES,
-    MAX_TEXT,
-    Finding,
-    Moment,
-    Observation,
-    device_key,
-    rank,
-)
+from fleetd.core.faults.catalogue import Catalogue
+from fleetd.core.faults.fault import Fault
+from fleetd.core.faults.observation import Finding, Moment, Observation, device_key, rank
 from fleetd.core.policy import Action
 from fleetd.model.finding import FaultClass, Scope, Severity
 
 MAX_FAULTS = 2000
 """Different (code, device, part) kept; later new ones are counted and reported in a note."""
-
-CAUSE_AFTER_S = 10.0
-"""A follow-on may be printed this long before its cause (two CPUs print at once)."""
-CAUSE_BEFORE_S = 600.0
-"""A follow-on comes at most this long after its cause: a collective's time-out kills its job after 600 s."""
 
 GARBAGE_STEP = 0xFFFF
 """Counters of a suspended AMD device read as multiples of this, corrected and uncorrected alike."""
@@ -43,50 +30,6 @@ _IMPLAUSIBLE = "amd.ras.implausible"
 _CONTAINED = "amd.poison.contained"
 
 _Key = tuple[str, str | None, str]
-
-
-@dataclass(slots=True)
-class Fault:
-    """One (code, device, part) as it accumulates."""
-
-    entry: Entry
-    first: Observation
-    count: int = 0
-    lines: list[int] = field(default_factory=list)
-    earliest: Moment | None = None
-    latest: Moment | None = None
-    counts: set[int] = field(default_factory=set)
-    injected: bool = True
-    action: Action | None = None
-    severity: Severity | None = None
-    scope: Scope | None = None
-    why: str | None = None
-    cause: str | None = None
-    role: Literal["root", "victim"] = "root"
-    asked: Action | None = None
-    """What is asked for in the end."""
-    extra: list[str] = field(default_factory=list)
-
-    @property
-    def base(self) -> Action:
-        """What the fault asks for by its text or its entry, before incidents are looked at."""
-        return self.action or self.entry.action
-
-    @property
-    def final(self) -> Action:
-        """What is asked for."""
-        return self.asked or self.base
-
-    def again(self, line: int | None, at: Moment | None) -> None:
-        """Count one more occurrence."""
-        self.count += 1
-        if line is not None and len(self.lines) < MAX_LINES and (not self.lines or self.lines[-1] != line):
-            self.lines.append(line)
-        if at is not None and at.seconds is not None:
-            if self.earliest is None or _earlier(at, self.earliest):
-                self.earliest = at
-            if self.latest is None or _earlier(self.latest, at):
-                self.latest = at
 
 
 class Incidents:
@@ -123,11 +66,23 @@ class Incidents:
         fault.again(observation.line, observation.at)
         if observation.detail_only and fault.first is not observation:
             return fault
-        _take(fault, observation)
+        fault.take(observation)
         return fault
 
+    def settle(self, moment: Callable[[bytes], Moment | None]) -> None:
+        """Read the times of the lines that were only counted.
+
+        Args:
+            moment: Reads the time of a line.
+        """
+        for fault in self._faults.values():
+            if fault.last_line is not None:
+                at, fault.last_line = moment(fault.last_line), None
+                fault.count -= 1
+                fault.again(None, at)
+
     def findings(self) -> tuple[Finding, ...]:
-        """Judge everything that was added: roots first, the worst first, then the order of the input."""
+        """Judge everything that was added: roots first, the worst first, then the order of the input. Call it once."""
         faults = self._plausible(self._reworded([*self._faults.values()]))
         faults = self._host_words(self._adopted(faults))
         by_device: dict[str | None, list[Fault]] = defaultdict(list)
@@ -147,7 +102,7 @@ class Incidents:
         self._settle_resets(by_device)
         order = {id(f): n for n, f in enumerate(faults)}
         faults.sort(key=lambda f: (f.role == "victim", -rank(f.final), order[id(f)]))
-        return tuple(_finding(fault) for fault in faults)
+        return tuple(fault.finding() for fault in faults)
 
     # ── steps ───────────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -160,8 +115,7 @@ class Incidents:
             if target is None or target.injected:
                 kept.append(fault)
                 continue
-            target.count += fault.count
-            target.lines = sorted({*target.lines, *fault.lines})[:MAX_LINES]
+            target.merge([fault])
         return kept
 
     def _plausible(self, faults: list[Fault]) -> list[Fault]:
@@ -184,8 +138,7 @@ class Incidents:
             merged = group[0]
             merged.entry = self._catalogue.entry(_IMPLAUSIBLE)
             merged.action = merged.severity = merged.why = None
-            merged.count = sum(f.count for f in group)
-            merged.lines = sorted({line for f in group for line in f.lines})[:MAX_LINES]
+            merged.merge(group[1:])
             kept.append(merged)
         return kept
 
@@ -204,13 +157,12 @@ class Incidents:
     def _host_words(faults: list[Fault]) -> list[Fault]:
         """The driver prints a host-wide action for every GPU: without a fault of a GPU it is one word, about none."""
         words = [f for f in faults if f.entry.obeyed and f.scope is Scope.HOST and not f.injected]
-        causes = [f for f in faults if not f.entry.obeyed and _hardware(f) and rank(f.base) > rank(Action.RESTART_APP)]
+        causes = [f for f in faults if not f.entry.obeyed and f.hardware and rank(f.base) > rank(Action.RESTART_APP)]
         if causes or len(words) < 2:  # noqa: PLR2004 - one word is one word
             return faults
         kept = words[0]
         kept.first = replace(kept.first, device=None)
-        kept.count = sum(f.count for f in words)
-        kept.lines = sorted({line for f in words for line in f.lines})[:MAX_LINES]
+        kept.merge(words[1:])
         kept.extra.append("said of every GPU of the host: none of them is blamed by it")
         return [f for f in faults if f is kept or f not in words]
 
@@ -220,7 +172,12 @@ class Incidents:
             fault.asked = Action.NONE
             fault.severity = Severity.WARNING
             fault.extra.append("written by a program, not by the kernel: possibly a test, never acted on")
-        elif fault.entry.on_gpu is not None and fault.first.device and device_key(fault.first.device) in gpus:
+        elif (
+            fault.entry.on_gpu is not None
+            and fault.first.device
+            and not fault.entry.fixed
+            and device_key(fault.first.device) in gpus
+        ):
             fault.asked = fault.entry.on_gpu
 
     @staticmethod
@@ -232,31 +189,27 @@ class Incidents:
             fault.extra.append(f"the driver names {fault.cause} as the cause")
             return
         device = device_key(fault.first.device)
-        pool = faults if device is None else by_device[device]
-        for other in pool:
-            if other is fault or other.injected or other.entry.code == fault.entry.code:
+        for other in faults if device is None else by_device[device]:
+            if other is fault or other.injected or not _follows(fault, other) or not fault.near(other):
                 continue
-            if any(fnmatchcase(other.entry.code, glob) for glob in fault.entry.follows) and _near(other, fault):
-                if fault.entry.obeyed and not _hardware(other):
-                    continue
-                if fault.entry.code in _follow_codes(other) and _starts_before(fault, other):
-                    continue  # each may cause the other: the earlier one did
-                fault.role = "victim"
-                fault.extra.append(f"follows {other.entry.alias} on the same device")
-                if fault.entry.fault_class is FaultClass.MEMORY and rank(fault.base) > rank(other.final):
-                    # An uncontained memory error needs its reset also where something smaller came first.
-                    other.asked = fault.base
-                return
+            if fault.entry.obeyed and not other.hardware:
+                continue
+            if _follows(other, fault) and fault.starts_before(other):
+                continue  # each may cause the other: the earlier one did
+            fault.role = "victim"
+            fault.extra.append(f"follows {other.entry.alias} on the same device")
+            if fault.entry.fault_class is FaultClass.MEMORY and rank(fault.base) > rank(other.final):
+                # An uncontained memory error needs its reset also where something smaller came first.
+                other.asked = fault.base
+            return
 
     def _combine(self, group: Sequence[Fault]) -> None:
         for rule in self._catalogue.combinations:
             for fault in group:
                 if fault.entry.code != rule.code or fault.injected:
                     continue
-                beside = [
-                    f for f in group if any(fnmatchcase(f.entry.code, g) for g in rule.beside) and not f.injected
-                ]
-                if beside and _near(fault, beside[0]):
+                beside = [f for f in group if any(fnmatchcase(f.entry.code, g) for g in rule.beside) and not f.injected]
+                if beside and fault.near(beside[0]):
                     fault.asked = rule.action
                     fault.extra.append(f"together with {beside[0].entry.alias}: {rule.why}")
 
@@ -265,10 +218,10 @@ class Incidents:
         for word in (f for f in group if f.entry.obeyed and not f.injected):
             asked = word.base
             whole_host = word.scope is Scope.HOST
-            mine = [f for f in group if f is not word and f.role == "root" and _hardware(f) and not f.entry.obeyed]
+            mine = [f for f in group if f is not word and f.role == "root" and f.hardware and not f.entry.obeyed]
             # Where something serious is there, what was only to be watched did not make the driver ask.
             mine = [f for f in mine if rank(f.final) > rank(Action.RESTART_APP)] or mine
-            others = [f for f in faults if f is not word and f.role == "root" and _hardware(f) and not f.entry.obeyed]
+            others = [f for f in faults if f is not word and f.role == "root" and f.hardware and not f.entry.obeyed]
             for fault in mine:
                 if fault.base is Action.REPLACE or fault.final is Action.REPLACE or fault.injected:
                     continue  # a criterion for replacement stands whatever the driver needs to go on
@@ -299,73 +252,8 @@ class Incidents:
                     fault.extra.append("its reset failed, a cold reboot comes first; drain when it returns")
 
 
-def _take(fault: Fault, observation: Observation) -> None:
-    """Let an observation's details count: the worst of them, but the latest of the driver's own words."""
-    fault.injected = fault.injected and observation.injected
-    fault.counts.update(observation.counts[: max(0, 64 - len(fault.counts))])
-    asked = observation.action
-    # A line that says nothing about the action stands for its entry's.
-    newer = fault.count == 1 or fault.entry.obeyed
-    if newer or rank(asked or fault.entry.action) > rank(fault.base):
-        fault.action = asked
-        fault.why = observation.why
-        fault.scope = observation.scope
-    if observation.severity is not None and (
-        newer or fault.severity is None or observation.severity > fault.severity
-    ):
-        fault.severity = observation.severity
-    if fault.count == 1:
-        fault.cause = observation.caused_by
-    elif observation.caused_by is None:
-        fault.cause = None  # once without a named cause: it has to be looked at by itself
-
-
-def _earlier(a: Moment, b: Moment) -> bool:
-    return a.clock == b.clock and a.seconds is not None and b.seconds is not None and a.seconds < b.seconds
-
-
-def _near(cause: Fault, effect: Fault) -> bool:
-    """Whether the times allow that one caused the other; times that cannot be compared do."""
-    start, end = cause.earliest, cause.latest
-    first, last = effect.earliest, effect.latest
-    if start is None or end is None or first is None or last is None or start.clock != first.clock:
-        return True
-    assert start.seconds is not None and end.seconds is not None  # noqa: S101, PT018 - kept only with seconds
-    assert first.seconds is not None and last.seconds is not None  # noqa: S101, PT018
-    return last.seconds >= start.seconds - CAUSE_AFTER_S and first.seconds <= end.seconds + CAUSE_BEFORE_S
-
-
-def _starts_before(a: Fault, b: Fault) -> bool:
-    if a.earliest is not None and b.earliest is not None and a.earliest.clock == b.earliest.clock:
-        return _earlier(a.earliest, b.earliest)
-    return (a.lines or [0])[0] < (b.lines or [0])[0]
-
-
-def _follow_codes(fault: Fault) -> tuple[str, ...]:
-    return fault.entry.follows
-
-
-def _hardware(fault: Fault) -> bool:
-    return (fault.scope or fault.entry.scope) is not Scope.APP and not fault.injected
-
-
-def _finding(fault: Fault) -> Finding:
-    entry = fault.entry
-    why = ". ".join(part for part in (fault.why or entry.meaning, *dict.fromkeys(fault.extra)) if part)
-    victim = fault.role == "victim"
-    return Finding(
-        code=entry.code,
-        alias=entry.alias,
-        device=fault.first.device,
-        scope=fault.scope or entry.scope,
-        role=fault.role,
-        severity=entry.severity if fault.severity is None else fault.severity,
-        # A follow-on asks for nothing by itself: its cause does.
-        action=Action.NONE if victim else fault.final,
-        contact_vendor=(entry.contact_vendor or fault.final is Action.REPLACE) and not victim and not fault.injected,
-        at=fault.first.at.text if fault.first.at else None,
-        why=why,
-        lines=tuple(fault.lines),
-        count=fault.count,
-        text=fault.first.text[:MAX_TEXT],
-    )
+def _follows(effect: Fault, cause: Fault) -> bool:
+    """Whether the catalogue says that one comes of the other."""
+    if effect.entry.code == cause.entry.code:
+        return False
+    return any(fnmatchcase(cause.entry.code, glob) for glob in effect.entry.follows)

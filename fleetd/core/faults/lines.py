@@ -1,12 +1,10 @@
-"""One log line into observations: XID and SXid first, then AMD's numbers, blocks of several lines, then the catalogue's
-expressions.
+"""One log line into observations: XID and SXid, blocks of several lines, AMD's numbers, the catalogue's expressions.
 
 `LineReader` keeps a little state: blocks that come in several lines (firmware records, "The NVIDIA GPU … has fallen
 off the bus") and the last AMD device named, because a reset's lines often leave the address out.
 """
 
 import re
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from enum import Enum
 
@@ -38,7 +36,14 @@ _GHES_DEVICE = re.compile(r"^\s*device_id:\s*([0-9a-f]{4}:[0-9a-f]{2}:[0-9a-f]{2
 _GONE_START = re.compile(r"the nvidia gpu (?:at )?([0-9a-f:.]{5,16})", re.IGNORECASE)
 _GONE_END = re.compile(r"fallen off the bus and is not responding", re.IGNORECASE)
 _WITHOUT_ADDRESS = ("amd.reset.", "amd.init.", "amd.suspend.", "amd.psp.")
-_META = frozenset("\\.^$*+?{}[]()|")
+
+# For `literal`: the parts of an expression that are no plain text.
+_ESCAPED_CLASS = re.compile(r"\\[a-zA-Z]")
+_CLASS = re.compile(r"(?<!\\)\[\^?\]?(?:\\.|[^\]])*\]")
+_GROUP = re.compile(r"(?<!\\)\((?:\\.|[^()\\])*\)")
+_OPTIONAL = re.compile(r"(?:\\.|[^\\])(?:[?*]|\{[^}]*\})")
+_ESCAPE = re.compile(r"\\(.)")
+_CUT = re.compile(r"[\0.^$+]")
 
 
 class Kind(Enum):
@@ -146,8 +151,6 @@ class LineReader:
 
     def _pattern(self, message: str, device: str | None) -> Observation | None:
         lower = message.lower()
-        if any(text in lower and expression.search(message) for text, expression in self._harmless):
-            return None
         for pattern in self._patterns:
             if pattern.literal not in lower:
                 continue
@@ -164,33 +167,36 @@ class LineReader:
     def _block(self, prefix: Prefix, number: int, found: list[Observation]) -> bool:
         """Lines of a block. Returns whether the line is one; what is complete goes to `found`."""
         message = prefix.message
-        if (gone := _GONE_START.search(message)) is not None:
+        gone = _GONE_START.search(message)
+        if gone is not None:
             self._gone = gone[1].rstrip(".:")
         if _GONE_END.search(message):
             found.append(Observation(code="nvidia.bus.fallen_off", device=self._gone))
             self._gone = None
             return True
-        if gone is not None:
-            return True
-        ghes = _GHES.search(message)
+        return gone is not None or self._firmware(prefix, number, found)
+
+    def _firmware(self, prefix: Prefix, number: int, found: list[Observation]) -> bool:
+        """A line of a firmware record, told from other drivers' `[Hardware Error]` lines by its open record."""
+        ghes = _GHES.search(prefix.message)
         if ghes is None:
             return False
-        key = ghes["record"] or ""
-        if _GHES_START.search(ghes["rest"]):
-            if (open_record := self._records.pop(key, None)) is not None:
-                found.append(_record(open_record))
+        key, rest = ghes["record"] or "", ghes["rest"]
+        if _GHES_START.search(rest):
+            if (before := self._records.pop(key, None)) is not None:
+                found.append(_record(before))
             if len(self._records) >= MAX_RECORDS:
                 found.append(_record(self._records.pop(next(iter(self._records)))))
-            self._records[key] = _Record(line=number, at=prefix.at, text=message.strip())
+            self._records[key] = _Record(line=number, at=prefix.at, text=prefix.message.strip())
             return True
         record = self._records.get(key)
-        if record is None or "amdgpu" in message.lower():
+        if record is None or "amdgpu" in prefix.message.lower():
             return False
-        if (severity := _GHES_SEVERITY.search(ghes["rest"])) is not None:
+        if (severity := _GHES_SEVERITY.search(rest)) is not None:
             record.severity = severity[1].lower()
-        if _GHES_SECTION.search(ghes["rest"]):
+        if _GHES_SECTION.search(rest):
             record.pcie = True
-        if (device := _GHES_DEVICE.search(ghes["rest"])) is not None:
+        if (device := _GHES_DEVICE.search(rest)) is not None:
             record.device = device[1]
         return True
 
@@ -210,35 +216,15 @@ def literal(expression: str) -> str:
 
     Only characters outside groups and classes count, and none that a quantifier may drop.
     """
-    runs: list[str] = [""]
-    depth, position = 0, 0
-    while position < len(expression):
-        char = expression[position]
-        if char == "|" and depth == 0:
-            return ""
-        if char == "\\":
-            escaped = expression[position + 1 : position + 2]
-            position += 1
-            if depth == 0 and escaped and not escaped.isalnum():
-                runs[-1] += escaped
-            else:
-                runs.append("")
-        elif char == "[":
-            position = expression.index("]", position + 2)
-            runs.append("")
-        elif char in "()":
-            depth += 1 if char == "(" else -1
-            runs.append("")
-        elif char in "?*{":
-            runs[-1] = runs[-1][:-1]
-            runs.append("")
-            if char == "{":
-                position = expression.index("}", position)
-        elif char in _META:
-            runs.append("")
-        elif depth == 0:
-            runs[-1] += char
-        position += 1
+    plain = _ESCAPED_CLASS.sub("\0", expression)
+    plain = _CLASS.sub("\0", plain)
+    # Groups from the inside out: what remains between the cuts stands in every match.
+    while (flat := _GROUP.sub("\0", plain)) != plain:
+        plain = flat
+    if "|" in plain:
+        return ""
+    plain = _OPTIONAL.sub("\0", plain)
+    runs = _CUT.split(_ESCAPE.sub(lambda match: match[1], plain))
     return max(runs, key=len).lower()
 
 
@@ -252,8 +238,3 @@ def _record(record: _Record) -> Observation:
         line=record.line,
         text=record.text,
     )
-
-
-def texts(patterns: Sequence[Pattern]) -> tuple[str, ...]:
-    """The literals of some patterns, for the check that the first sieve lets them through."""
-    return tuple(pattern.literal for pattern in patterns)

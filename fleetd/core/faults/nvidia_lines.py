@@ -19,23 +19,24 @@ RECOVERY_XID = 154
 REMAP_FAILURE_XID = 64
 NVLINK_XID = 74
 NVLINK5_XIDS = range(144, 151)
+CONTAINMENT_XIDS = (94, 95)
 MAX_XID = 999
 
 _ADDRESS = r"(?:[0-9a-f]{4,8}:)?[0-9a-f]{2}:[0-9a-f]{2}(?:\.[0-9a-f])?|[0-9a-f]{4}:[0-9a-f]{2}"
 _REDACTED = r"[.x*?#<>\s:_-]{2,24}|<?\[?(?:redacted|removed|hidden|masked|address)\]?>?"
 _XID = re.compile(
     r"(?<![a-z])xid\s*\(\s*(?:pci\s*:\s*)?(?:(?P<device>" + _ADDRESS + r")|(?:" + _REDACTED + r"))"
-    r"(?P<extra>[^)]{0,40})\)\s*:\s*(?P<code>\d{1,3})\s*,\s*(?P<text>.*?)(?=\bnvrm\s*:\s*xid|$)",
+    r"(?P<extra>[^)]{0,40})\)\s*:\s*(?P<code>\d{1,3})\s*,\s*(?P<text>.*?)(?=nvrm\s*:\s*xid|$)",
     re.IGNORECASE | re.DOTALL,
 )
 _SXID = re.compile(
     r"sxid\s*\(\s*(?:pci\s*:\s*)?(?:(?P<device>" + _ADDRESS + r")|(?:" + _REDACTED + r"))\s*\)\s*:"
-    r"\s*(?P<code>\d{4,6})\s*,\s*(?P<text>.*?)(?=\bnvidia-nvswitch\d|$)",
+    r"\s*(?P<code>\d{4,6})\s*,\s*(?P<text>.*?)(?=nvidia-nvswitch\d|$)",
     re.IGNORECASE | re.DOTALL,
 )
 _MANAGER = re.compile(
-    r"detected nvswitch (?P<word>non-?\s?fatal|fatal) error (?P<code>\d{4,6})\b.{0,80}?pci bus id\s+(?P<device>[0-9a-f:.]+)"
-    r"(?P<text>.*)",
+    r"detected nvswitch (?P<word>non-?\s?fatal|fatal) error (?P<code>\d{4,6})\b"
+    r".{0,80}?pci bus id\s+(?P<device>[0-9a-f:.]+)(?P<text>.*)",
     re.IGNORECASE,
 )
 _LOOKS = re.compile(r"xid\s*[(:]|xid error", re.IGNORECASE)
@@ -62,9 +63,14 @@ _SIGNATURES = tuple(
 )
 """Texts that belong to one code: under another number the line is doubtful."""
 
-_REMAP_KNOWN = re.compile(r"row remapper|page retirement|dram retirement|reserved rows|\bch(?:annel)? (?:0x)?[0-9a-f]", re.I)
-_REMAP_PENDING = re.compile(r"already pending|will occur when the gpu is reset|already (?:retired|remapped)|due to pending", re.I)
-_REMAP_FULL = re.compile(r"all reserved rows|table (?:is )?full|no (?:more )?spare|limit reached", re.I)
+_RESET_FLAGS = re.compile(r"\bRST:\s*(yes|no)\s*,\s*D-RST:\s*(yes|no)", re.IGNORECASE)
+_REMAP_KNOWN = re.compile(
+    r"row remapper|page retirement|dram retirement|reserved rows|\bch(?:annel)? (?:0x)?[0-9a-f]", re.IGNORECASE
+)
+_REMAP_PENDING = re.compile(
+    r"already pending|will occur when the gpu is reset|already (?:retired|remapped)|due to pending", re.IGNORECASE
+)
+_REMAP_FULL = re.compile(r"all reserved rows|table (?:is )?full|no (?:more )?spare|limit reached", re.IGNORECASE)
 
 
 def looks_like_xid(message: str) -> bool:
@@ -88,15 +94,7 @@ def _xid(catalogue: Catalogue, code: int, device: str | None, extra: str, text: 
     plain = Observation(code=f"nvidia.xid.{code}", device=device)
     body = text[found.end() :] if (found := _PROCESS.match(text)) else text
     entry = catalogue.entry(plain.code)
-    details: nvlink.Decoded | None = None
-    if code == RECOVERY_XID:
-        details = nvlink.recovery(body)
-    elif code == NVLINK_XID:
-        details = nvlink.registers(catalogue, body)
-    elif code in NVLINK5_XIDS:
-        details = nvlink.link5(catalogue, code, body)
-    elif code == REMAP_FAILURE_XID:
-        details = _remap_failure(body)
+    details = _details(catalogue, code, body)
     if (doubt := _doubt(code, body)) is not None and rank(entry.action) > rank(Action.MONITOR):
         details = doubt
     if details is not None:
@@ -119,6 +117,19 @@ def _xid(catalogue: Catalogue, code: int, device: str | None, extra: str, text: 
     return plain
 
 
+def _details(catalogue: Catalogue, code: int, body: str) -> nvlink.Decoded | None:
+    """What registers, flags and words of a line say, for the codes that have them."""
+    if code == RECOVERY_XID:
+        return nvlink.recovery(body)
+    if code == NVLINK_XID:
+        return nvlink.registers(catalogue, body)
+    if code in NVLINK5_XIDS:
+        return nvlink.link5(catalogue, code, body)
+    if code == REMAP_FAILURE_XID:
+        return _remap_failure(body)
+    return _containment(body) if code in CONTAINMENT_XIDS else None
+
+
 def _doubt(code: int, body: str) -> nvlink.Decoded | None:
     """A text that belongs to another code: counted by its number, never acted on."""
     for pattern, codes in _SIGNATURES:
@@ -130,6 +141,17 @@ def _doubt(code: int, body: str) -> nvlink.Decoded | None:
                 severity=Severity.WARNING,
             )
     return None
+
+
+def _containment(body: str) -> nvlink.Decoded | None:
+    """XID 94 and 95 may carry what the driver needs: `RST: Yes|No, D-RST: Yes|No` (reset; drain, then reset)."""
+    flags = _RESET_FLAGS.search(body)
+    if flags is None or "yes" not in (flags[1].lower(), flags[2].lower()):
+        return None
+    if flags[2].lower() == "yes":
+        why = "uncorrectable memory error; the driver asks to drain the GPU and to reset it (D-RST)"
+        return nvlink.Decoded(why=why, action=Action.DRAIN)
+    return nvlink.Decoded(why="uncorrectable memory error; the driver asks for a reset (RST)", action=Action.RESET_GPU)
 
 
 def _remap_failure(body: str) -> nvlink.Decoded | None:

@@ -7,8 +7,9 @@ data of the catalogue, this module only looks them up.
 import re
 from dataclasses import dataclass
 
-from fleetd.core.faults.catalogue import Catalogue, LinkUnit
+from fleetd.core.faults.catalogue import Catalogue
 from fleetd.core.faults.observation import rank
+from fleetd.core.faults.schema import LinkUnit
 from fleetd.core.policy import Action
 from fleetd.model.finding import Scope, Severity
 
@@ -21,7 +22,8 @@ _LINK5 = re.compile(
 _HEX = re.compile(r"0x([0-9a-f]{1,8})\b", re.IGNORECASE)
 _LINK74 = re.compile(r"link\s*(?P<link>-?\d+)\s*\((?P<words>[^)]*)", re.IGNORECASE)
 _RECOVERY = re.compile(
-    r"changed\s+from\s+0x[0-9a-f]+\s*(?:\([^)]*\)?)?\s+to\s+(?P<code>0x[0-9a-f]+)\s*(?:\((?P<text>[^)]*))?", re.IGNORECASE
+    r"changed\s+from\s+0x[0-9a-f]+\s*(?:\([^)]*\)?)?\s+to\s+(?P<code>0x[0-9a-f]+)\s*(?:\((?P<text>[^)]*))?",
+    re.IGNORECASE,
 )
 _BY_TEXT = (
     ("drain p2p", Action.DRAIN),

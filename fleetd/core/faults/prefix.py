@@ -14,6 +14,8 @@ from typing import Literal
 from fleetd.core.faults.observation import Moment
 
 KERNEL_FACILITY = 0
+MAX_RECORD_BYTES = 8192
+"""Of a journal's record that are looked at to recognise one."""
 _MONTHS = ("jan", "feb", "mar", "apr", "may", "jun", "jul", "aug", "sep", "oct", "nov", "dec")
 _WRITERS = frozenset({"root", "logger"})
 """Tags of syslog lines that a shell user writes by hand."""
@@ -32,7 +34,9 @@ _CTIME = re.compile(
 _DATED = re.compile(
     r"\[(?P<ctime>(?P<mon>\S{3,10})\s+(?P<day>\d{1,2})\s+(?P<year>\d{4})\s+(?P<hms>\d\d:\d\d:\d\d))(?:\.\d+)?\]"
 )
-_BSD = re.compile(r"(?P<bsd>(?P<mon>[^\W\d_][^\s\d]{1,9}|\d{1,2}[^\W\d_])\s+(?P<day>\d{1,2})\s+(?P<hms>\d\d:\d\d:\d\d)(?:\.\d+)?)(?=\s)")
+_BSD = re.compile(
+    r"(?P<bsd>(?P<mon>[^\W\d_][^\s\d]{1,9}|\d{1,2}[^\W\d_])\s+(?P<day>\d{1,2})\s+(?P<hms>\d\d:\d\d:\d\d)(?:\.\d+)?)(?=\s)"
+)
 _CLOCK = re.compile(r"(?P<clock>\d\d:\d\d:\d\d(?:\.\d+)?)(?=\s)")
 _HOST_TAG = re.compile(r"\s*(?:[\w.-]{1,64}\s+)?(?P<tag>[A-Za-z][\w./-]{0,40})(?:\[\d+\])?:(?=\s)\s*")
 
@@ -51,6 +55,12 @@ class Prefix:
     """Not written by the kernel."""
     seq: int | None = None
     """Sequence number of a raw record."""
+
+
+def is_journal(text: bytes) -> bool:
+    """Whether an input is `journalctl -o json`: one record a line, not a tool's JSON."""
+    first = text.lstrip()[:MAX_RECORD_BYTES].split(b"\n", 1)[0]
+    return first.startswith(b"{") and any(key in first for key in (b'"_BOOT_ID"', b'"__CURSOR"', b'"_TRANSPORT"'))
 
 
 def split(line: str) -> Prefix:

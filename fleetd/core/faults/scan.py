@@ -9,7 +9,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from fleetd.core.faults.catalogue import Catalogue
-from fleetd.core.faults.incidents import Fault, Incidents
+from fleetd.core.faults.fault import Fault
+from fleetd.core.faults.incidents import Incidents
 from fleetd.core.faults.lines import Kind, LineReader
 from fleetd.core.faults.observation import (
     MAX_TEXT,
@@ -21,25 +22,17 @@ from fleetd.core.faults.observation import (
     worst,
 )
 from fleetd.core.faults.prefix import Prefix, split
+from fleetd.core.faults.sieve import candidates, short_cut
 from fleetd.core.policy import Action
 
 BLOCK_BYTES = 1 << 20
-"""A good size of the blocks to feed: large enough that a block's fixed costs vanish, small enough to stay in a cache."""
+"""A good size of the blocks to feed: the fixed costs of a block vanish, and it still fits in a cache."""
 
 MAX_LINE_BYTES = 8192
 """Of a line that are looked at; a kernel record has at most 1 KiB, a record of the journal a few."""
 
 MAX_REMEMBERED = 4096
 """Messages remembered; when the memory is full it is emptied."""
-
-TRIGGERS = (
-    b"nvrm", b"xid", b"nvidia", b"nvswitch", b"amdgpu", b"kfd", b"[drm", b"hardware error", b"pcie", b"aer", b"dpc",
-    b"edr: ", b"smu", b"mce", b"edac", b"oom", b"of memory", b"segfault", b"panic", b"sysrq", b"oops", b"lockup", b"rcu",
-    b"blocked for", b"page_fault", b"page fault", b"poison", b"error address", b"gpu re", b"bad page", b"psp ", b"vram is",
-    b"dmar", b"bug: ", b"kernel bug", b"protection fault", b"linux version", b"ras rec", b"pcm", b"mes ", b"ring ", b"fence wait",
-    b"ip block", b"aca", b"fallen off", b"in bus",
-)  # fmt: skip
-"""Words of which every line that matters has one (in lower case); a test holds it against the catalogue."""
 
 _SAMPLE_LINES = 400
 """Lines at the start in which a log is told from something else."""
@@ -105,7 +98,8 @@ class LogScan:
         self._format = format
         self._reader = LineReader(catalogue)
         self._incidents = Incidents(catalogue)
-        self._known: dict[str, _Known] = {}
+        self._known: dict[bytes | tuple[bool, str], _Known] = {}
+        self._seen = False
         self._rest = b""
         self._line = 0
         self._bytes = 0
@@ -137,15 +131,31 @@ class LogScan:
         self._scan(whole + block[:end])
         self._hold(block[end:])
 
-    def finish(self) -> ScanResult:
-        """Judge what was fed."""
+    def include(self, observations: Iterable[Observation], unrecognised: Iterable[Unrecognised] = ()) -> None:
+        """Take what a reader of documents saw in the same input, to be judged together with the log."""
+        for observation in observations:
+            self._incidents.add(observation)
+        for item in unrecognised:
+            self._list(item.text, item.line)
+
+    def finish(
+        self, *, document: bool = False, cannot_judge: str | None = None, notes: Sequence[str] = ()
+    ) -> ScanResult:
+        """Judge what was fed.
+
+        Args:
+            document: Whether a reader of documents understood part of the input: then it need not be a log.
+            cannot_judge: Why the document cannot be judged.
+            notes: The document's notes.
+        """
         if self._rest:
             self._scan(self._rest)
             self._rest = b""
         for observation in self._reader.close():
             self._incidents.add(observation)
+        self._incidents.settle(lambda line: split(line.decode("utf-8", "replace")).at)
         findings = self._incidents.findings()
-        reason = self._cannot_judge(findings)
+        reason = cannot_judge or (None if document else self._cannot_judge(findings))
         return ScanResult(
             format=self._format or "text",
             findings=findings,
@@ -153,7 +163,7 @@ class LogScan:
             unrecognised=tuple(self._unrecognised),
             unrecognised_total=self._unrecognised_total,
             cannot_judge=reason,
-            notes=(*self._incidents.notes, *self._notes()),
+            notes=(*self._incidents.notes, *notes, *self._notes()),
         )
 
     # ── steps ───────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -176,13 +186,21 @@ class LogScan:
         if self._line < _SAMPLE_LINES:
             self._sample(block)
         position, number = 0, self._line
-        for start, end in _candidates(block.lower()):
+        for start, end in candidates(block.lower()):
             number += block.count(b"\n", position, start)
             position = start
             if end - start > MAX_LINE_BYTES:
                 self._cut += 1
                 end = start + MAX_LINE_BYTES  # noqa: PLW2901 - only the beginning of the line
-            self._one(block[start:end].decode("utf-8", "replace").rstrip("\r"), number + 1)
+            line = block[start:end]
+            if line.startswith(b"# "):
+                continue  # a comment of whoever pasted the log: no log writes it
+            key = short_cut(line)
+            known = self._known.get(key) if key is not None else None
+            if known is None:
+                self._one(line.decode("utf-8", "replace").rstrip("\r"), number + 1, key)
+            else:
+                self._count(known, number + 1, line)
         self._line = number + block.count(b"\n", position)
 
     def _sample(self, block: bytes) -> None:
@@ -192,28 +210,42 @@ class LogScan:
             if self._format is None:
                 self._format = split(line[:200].decode("utf-8", "replace")).kind
 
-    def _one(self, line: str, number: int) -> None:
+    def _one(self, line: str, number: int, key: bytes | None) -> None:
+        """Read a line in full, and remember what its message means if that depends on nothing else."""
         prefix = split(line)
-        key = ("!" if prefix.injected else "") + prefix.message
-        known = self._known.get(key)
-        if known is None:
-            known = self._look(prefix, number)
-            if known.kind is not Kind.PART and not any(fault.entry.obeyed for fault in known.faults):
-                if len(self._known) >= MAX_REMEMBERED:
-                    self._known.clear()
-                self._known[key] = known
-        else:
+        message = key if key is not None else (prefix.injected, prefix.message)
+        known = self._known.get(message)
+        if known is not None:
             for fault in known.faults:
                 fault.again(number, prefix.at)
-        if known.kind is Kind.UNRECOGNISED or known.kind is Kind.MALFORMED:
+        else:
+            known = self._look(prefix, number)
+            if known.kind is not Kind.PART and not any(f.entry.obeyed for f in known.faults):
+                if len(self._known) >= MAX_REMEMBERED:
+                    self._known.clear()
+                self._known[message] = known
+        if known.kind in (Kind.UNRECOGNISED, Kind.MALFORMED):
             self._malformed += known.kind is Kind.MALFORMED
-            self._unrecognised_total += 1
-            if len(self._unrecognised) < MAX_UNRECOGNISED:
-                self._unrecognised.append(Unrecognised(line=number, text=line.strip()[:MAX_TEXT]))
+            self._list(line, number)
+
+    def _count(self, known: _Known, number: int, line: bytes) -> None:
+        """Count a message that was read before; its time is read in the end, if it is the last one."""
+        for fault in known.faults:
+            fault.repeat(number, line)
+        if known.kind in (Kind.UNRECOGNISED, Kind.MALFORMED):
+            self._malformed += known.kind is Kind.MALFORMED
+            self._list(line.decode("utf-8", "replace"), number)
+
+    def _list(self, line: str, number: int | None) -> None:
+        self._unrecognised_total += 1
+        if len(self._unrecognised) < MAX_UNRECOGNISED:
+            self._unrecognised.append(Unrecognised(line=number, text=line.strip()[:MAX_TEXT]))
 
     def _look(self, prefix: Prefix, number: int) -> _Known:
         if prefix.message.lower().startswith("linux version "):
             self._boots += 1
+            return _Known(kind=Kind.PART, faults=())
+        self._seen = True
         kind, observations = self._reader.read(prefix, number)
         added = (self._incidents.add(observation) for observation in observations)
         return _Known(kind=kind, faults=tuple(fault for fault in added if fault is not None))
@@ -227,7 +259,7 @@ class LogScan:
             return "the input is not text: it has control characters where a log has none"
         if self._malformed:
             return "there are lines that look like XIDs and cannot be read, and nothing else was found"
-        if self._format is None and not self._known:
+        if self._format is None and not self._seen:
             return "the input is not recognised as a kernel log; name its --format if it is one"
         return None
 
@@ -240,18 +272,3 @@ class LogScan:
         if self._unrecognised_total > len(self._unrecognised):
             notes.append(f"only the first {len(self._unrecognised)} unrecognised lines are listed")
         return notes
-
-
-def _candidates(lower: bytes) -> list[tuple[int, int]]:
-    """Begin and end of every line with a trigger, in order."""
-    found: set[tuple[int, int]] = set()
-    size = len(lower)
-    for trigger in TRIGGERS:
-        position = lower.find(trigger)
-        while position >= 0:
-            start = lower.rfind(b"\n", 0, position) + 1
-            end = lower.find(b"\n", position)
-            end = size if end < 0 else end
-            found.add((start, end))
-            position = lower.find(trigger, end)
-    return sorted(found)

@@ -101,15 +101,23 @@ class Hello(_message.Message):
     CAPABILITIES_FIELD_NUMBER: _builtins.int
     INVENTORY_FIELD_NUMBER: _builtins.int
     SPOOL_ID_FIELD_NUMBER: _builtins.int
+    PLACE_FIELD_NUMBER: _builtins.int
+    AT_S_FIELD_NUMBER: _builtins.int
     host: _builtins.str
     boot_id: _builtins.str
     agent_version: _builtins.str
     spool_id: _builtins.str
     """Identity of the agent's spool: sequence numbers count within it."""
+    at_s: _builtins.float
+    """The agent's wall clock, seconds since the epoch: orders are sent in its time. Absent from an agent that does not say."""
     @_builtins.property
     def capabilities(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]: ...
     @_builtins.property
     def inventory(self) -> _containers.RepeatedCompositeFieldContainer[_common_pb2.Gpu]: ...
+    @_builtins.property
+    def place(self) -> _common_pb2.Place:
+        """Absent from an agent that does not say."""
+
     def __init__(
         self,
         *,
@@ -119,12 +127,16 @@ class Hello(_message.Message):
         capabilities: _abc.Iterable[_builtins.str] | None = ...,
         inventory: _abc.Iterable[_common_pb2.Gpu] | None = ...,
         spool_id: _builtins.str = ...,
+        place: _common_pb2.Place | None = ...,
+        at_s: _builtins.float | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_at_s", b"_at_s", "at_s", b"at_s", "place", b"place"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["agent_version", b"agent_version", "boot_id", b"boot_id", "capabilities", b"capabilities", "host", b"host", "inventory", b"inventory", "spool_id", b"spool_id"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_at_s", b"_at_s", "agent_version", b"agent_version", "at_s", b"at_s", "boot_id", b"boot_id", "capabilities", b"capabilities", "host", b"host", "inventory", b"inventory", "place", b"place", "spool_id", b"spool_id"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
+    _WhichOneofReturnType__at_s: _TypeAlias = _typing.Literal["at_s"]  # noqa: Y015
+    _WhichOneofArgType__at_s: _TypeAlias = _typing.Literal["_at_s", b"_at_s"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__at_s) -> _WhichOneofReturnType__at_s | None: ...
 
 Global___Hello: _TypeAlias = Hello  # noqa: Y015
 

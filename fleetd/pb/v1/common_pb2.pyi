@@ -167,6 +167,83 @@ class Gpu(_message.Message):
 Global___Gpu: _TypeAlias = Gpu  # noqa: Y015
 
 @_typing.final
+class Place(_message.Message):
+    """Where a host stands and what it works for. Absent: not known."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    POOL_FIELD_NUMBER: _builtins.int
+    RACK_FIELD_NUMBER: _builtins.int
+    NVLINK_DOMAIN_FIELD_NUMBER: _builtins.int
+    POWER_DOMAIN_FIELD_NUMBER: _builtins.int
+    JOB_FIELD_NUMBER: _builtins.int
+    pool: _builtins.str
+    rack: _builtins.str
+    nvlink_domain: _builtins.str
+    power_domain: _builtins.str
+    job: _builtins.str
+    def __init__(
+        self,
+        *,
+        pool: _builtins.str | None = ...,
+        rack: _builtins.str | None = ...,
+        nvlink_domain: _builtins.str | None = ...,
+        power_domain: _builtins.str | None = ...,
+        job: _builtins.str | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_job", b"_job", "_nvlink_domain", b"_nvlink_domain", "_pool", b"_pool", "_power_domain", b"_power_domain", "_rack", b"_rack", "job", b"job", "nvlink_domain", b"nvlink_domain", "pool", b"pool", "power_domain", b"power_domain", "rack", b"rack"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_job", b"_job", "_nvlink_domain", b"_nvlink_domain", "_pool", b"_pool", "_power_domain", b"_power_domain", "_rack", b"_rack", "job", b"job", "nvlink_domain", b"nvlink_domain", "pool", b"pool", "power_domain", b"power_domain", "rack", b"rack"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__job: _TypeAlias = _typing.Literal["job"]  # noqa: Y015
+    _WhichOneofArgType__job: _TypeAlias = _typing.Literal["_job", b"_job"]  # noqa: Y015
+    _WhichOneofReturnType__nvlink_domain: _TypeAlias = _typing.Literal["nvlink_domain"]  # noqa: Y015
+    _WhichOneofArgType__nvlink_domain: _TypeAlias = _typing.Literal["_nvlink_domain", b"_nvlink_domain"]  # noqa: Y015
+    _WhichOneofReturnType__pool: _TypeAlias = _typing.Literal["pool"]  # noqa: Y015
+    _WhichOneofArgType__pool: _TypeAlias = _typing.Literal["_pool", b"_pool"]  # noqa: Y015
+    _WhichOneofReturnType__power_domain: _TypeAlias = _typing.Literal["power_domain"]  # noqa: Y015
+    _WhichOneofArgType__power_domain: _TypeAlias = _typing.Literal["_power_domain", b"_power_domain"]  # noqa: Y015
+    _WhichOneofReturnType__rack: _TypeAlias = _typing.Literal["rack"]  # noqa: Y015
+    _WhichOneofArgType__rack: _TypeAlias = _typing.Literal["_rack", b"_rack"]  # noqa: Y015
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__job) -> _WhichOneofReturnType__job | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__nvlink_domain) -> _WhichOneofReturnType__nvlink_domain | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__pool) -> _WhichOneofReturnType__pool | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__power_domain) -> _WhichOneofReturnType__power_domain | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__rack) -> _WhichOneofReturnType__rack | None: ...
+
+Global___Place: _TypeAlias = Place  # noqa: Y015
+
+@_typing.final
+class Ballot(_message.Message):
+    """What all GPUs of a host computed alike, to be compared with other hosts."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    KEY_FIELD_NUMBER: _builtins.int
+    FINGERPRINT_FIELD_NUMBER: _builtins.int
+    key: _builtins.str
+    """Equal where the results must be equal bit by bit."""
+    fingerprint: _builtins.str
+    def __init__(
+        self,
+        *,
+        key: _builtins.str = ...,
+        fingerprint: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["fingerprint", b"fingerprint", "key", b"key"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___Ballot: _TypeAlias = Ballot  # noqa: Y015
+
+@_typing.final
 class Culprit(_message.Message):
     """One GPU that a burn-in run blames."""
 
@@ -209,6 +286,7 @@ class BurninEnded(_message.Message):
     SEED_FIELD_NUMBER: _builtins.int
     VOTE_KEY_FIELD_NUMBER: _builtins.int
     CULPRITS_FIELD_NUMBER: _builtins.int
+    BALLOTS_FIELD_NUMBER: _builtins.int
     order_id: _builtins.str
     """The order that asked for the run; absent when the host started it by itself."""
     level: _builtins.str
@@ -218,6 +296,8 @@ class BurninEnded(_message.Message):
     vote_key: _builtins.str
     @_builtins.property
     def culprits(self) -> _containers.RepeatedCompositeFieldContainer[Global___Culprit]: ...
+    @_builtins.property
+    def ballots(self) -> _containers.RepeatedCompositeFieldContainer[Global___Ballot]: ...
     def __init__(
         self,
         *,
@@ -228,10 +308,11 @@ class BurninEnded(_message.Message):
         seed: _builtins.int = ...,
         vote_key: _builtins.str = ...,
         culprits: _abc.Iterable[Global___Culprit] | None = ...,
+        ballots: _abc.Iterable[Global___Ballot] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_order_id", b"_order_id", "order_id", b"order_id"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_order_id", b"_order_id", "culprits", b"culprits", "fault_class", b"fault_class", "level", b"level", "order_id", b"order_id", "seed", b"seed", "verdict", b"verdict", "vote_key", b"vote_key"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_order_id", b"_order_id", "ballots", b"ballots", "culprits", b"culprits", "fault_class", b"fault_class", "level", b"level", "order_id", b"order_id", "seed", b"seed", "verdict", b"verdict", "vote_key", b"vote_key"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__order_id: _TypeAlias = _typing.Literal["order_id"]  # noqa: Y015
     _WhichOneofArgType__order_id: _TypeAlias = _typing.Literal["_order_id", b"_order_id"]  # noqa: Y015

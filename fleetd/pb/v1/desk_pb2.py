@@ -25,41 +25,71 @@ _sym_db = _symbol_database.Default()
 from fleetd.pb.v1 import common_pb2 as fleetd_dot_pb_dot_v1_dot_common__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x17\x66leetd/pb/v1/desk.proto\x12\x0c\x66leetd.pb.v1\x1a\x19\x66leetd/pb/v1/common.proto\"\xda\x01\n\x04Hold\x12\r\n\x05owner\x18\x01 \x01(\t\x12\x0e\n\x06reason\x18\x02 \x01(\t\x12\x10\n\x08\x65vidence\x18\x03 \x03(\t\x12\x10\n\x03gpu\x18\x04 \x01(\tH\x00\x88\x01\x01\x12-\n\x0b\x66\x61ult_class\x18\x05 \x01(\x0e\x32\x18.fleetd.pb.v1.FaultClass\x12\x14\n\x07\x62oot_id\x18\x06 \x01(\tH\x01\x88\x01\x01\x12\x0c\n\x04\x61t_s\x18\x07 \x01(\x01\x12\x18\n\x0bproof_level\x18\x08 \x01(\tH\x02\x88\x01\x01\x42\x06\n\x04_gpuB\n\n\x08_boot_idB\x0e\n\x0c_proof_level\"4\n\x06Strike\x12\x0b\n\x03gpu\x18\x01 \x01(\t\x12\x0f\n\x07\x66inding\x18\x02 \x01(\t\x12\x0c\n\x04\x61t_s\x18\x03 \x01(\x01\"Z\n\rPendingBurnin\x12\x10\n\x08order_id\x18\x01 \x01(\t\x12\r\n\x05level\x18\x02 \x01(\t\x12\x13\n\x0bissued_at_s\x18\x03 \x01(\x01\x12\x13\n\x0bnot_after_s\x18\x04 \x01(\x01\"\xf2\x02\n\x04Host\x12\x0c\n\x04name\x18\x01 \x01(\t\x12&\n\x05state\x18\x02 \x01(\x0e\x32\x17.fleetd.pb.v1.Lifecycle\x12\x0b\n\x03why\x18\x03 \x01(\t\x12\x0f\n\x07since_s\x18\x04 \x01(\x01\x12\x14\n\x07\x62oot_id\x18\x05 \x01(\tH\x00\x88\x01\x01\x12$\n\tinventory\x18\x06 \x03(\x0b\x32\x11.fleetd.pb.v1.Gpu\x12!\n\x05holds\x18\x07 \x03(\x0b\x32\x12.fleetd.pb.v1.Hold\x12%\n\x07strikes\x18\x08 \x03(\x0b\x32\x14.fleetd.pb.v1.Strike\x12\x31\n\x07pending\x18\t \x01(\x0b\x32\x1b.fleetd.pb.v1.PendingBurninH\x01\x88\x01\x01\x12\x12\n\x05proof\x18\n \x01(\tH\x02\x88\x01\x01\x12\x15\n\rorders_issued\x18\x0b \x01(\r\x12\x10\n\x08\x61ttempts\x18\x0c \x01(\rB\n\n\x08_boot_idB\n\n\x08_pendingB\x08\n\x06_proof\"!\n\x10ListHostsRequest\x12\r\n\x05\x61\x66ter\x18\x01 \x01(\t\"D\n\x11ListHostsResponse\x12!\n\x05hosts\x18\x01 \x03(\x0b\x32\x12.fleetd.pb.v1.Host\x12\x0c\n\x04more\x18\x02 \x01(\x08\"\x1e\n\x0eGetHostRequest\x12\x0c\n\x04name\x18\x01 \x01(\t\"\x86\x01\n\x0fGetHostResponse\x12 \n\x04host\x18\x01 \x01(\x0b\x32\x12.fleetd.pb.v1.Host\x12(\n\x07samples\x18\x02 \x03(\x0b\x32\x17.fleetd.pb.v1.GpuSample\x12\'\n\x08\x66indings\x18\x03 \x03(\x0b\x32\x15.fleetd.pb.v1.Finding\"1\n\x11QuarantineRequest\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x0e\n\x06reason\x18\x02 \x01(\t\"@\n\x0eReleaseRequest\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x0e\n\x06reason\x18\x02 \x01(\t\x12\x10\n\x08override\x18\x03 \x01(\x08\"\x1e\n\x0e\x45xplainRequest\x12\x0c\n\x04name\x18\x01 \x01(\t\"=\n\x0f\x45xplainResponse\x12*\n\x05steps\x18\x01 \x03(\x0b\x32\x1b.fleetd.pb.v1.ExplainedStep\"*\n\rExplainedStep\x12\x0c\n\x04\x61t_s\x18\x01 \x01(\x01\x12\x0b\n\x03why\x18\x02 \x01(\t*\xe5\x01\n\tLifecycle\x12\x19\n\x15LIFECYCLE_UNSPECIFIED\x10\x00\x12\x11\n\rLIFECYCLE_NEW\x10\x01\x12\x18\n\x14LIFECYCLE_QUALIFYING\x10\x02\x12\x15\n\x11LIFECYCLE_HEALTHY\x10\x03\x12\x15\n\x11LIFECYCLE_SUSPECT\x10\x04\x12\x19\n\x15LIFECYCLE_QUARANTINED\x10\x05\x12\x17\n\x13LIFECYCLE_REPAIRING\x10\x06\x12\x17\n\x13LIFECYCLE_PROBATION\x10\x07\x12\x15\n\x11LIFECYCLE_RETIRED\x10\x08\x32\xe4\x02\n\x04\x44\x65sk\x12L\n\tListHosts\x12\x1e.fleetd.pb.v1.ListHostsRequest\x1a\x1f.fleetd.pb.v1.ListHostsResponse\x12\x46\n\x07GetHost\x12\x1c.fleetd.pb.v1.GetHostRequest\x1a\x1d.fleetd.pb.v1.GetHostResponse\x12\x41\n\nQuarantine\x12\x1f.fleetd.pb.v1.QuarantineRequest\x1a\x12.fleetd.pb.v1.Host\x12;\n\x07Release\x12\x1c.fleetd.pb.v1.ReleaseRequest\x1a\x12.fleetd.pb.v1.Host\x12\x46\n\x07\x45xplain\x12\x1c.fleetd.pb.v1.ExplainRequest\x1a\x1d.fleetd.pb.v1.ExplainResponseb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x17\x66leetd/pb/v1/desk.proto\x12\x0c\x66leetd.pb.v1\x1a\x19\x66leetd/pb/v1/common.proto\"\x9c\x02\n\x04Hold\x12\r\n\x05owner\x18\x01 \x01(\t\x12\x0e\n\x06reason\x18\x02 \x01(\t\x12\x10\n\x08\x65vidence\x18\x03 \x03(\t\x12\x10\n\x03gpu\x18\x04 \x01(\tH\x00\x88\x01\x01\x12-\n\x0b\x66\x61ult_class\x18\x05 \x01(\x0e\x32\x18.fleetd.pb.v1.FaultClass\x12\x14\n\x07\x62oot_id\x18\x06 \x01(\tH\x01\x88\x01\x01\x12\x0c\n\x04\x61t_s\x18\x07 \x01(\x01\x12\x18\n\x0bproof_level\x18\x08 \x01(\tH\x02\x88\x01\x01\x12\x14\n\x0c\x61\x66ter_reboot\x18\t \x01(\x08\x12\x19\n\x0c\x65xpires_at_s\x18\n \x01(\x01H\x03\x88\x01\x01\x42\x06\n\x04_gpuB\n\n\x08_boot_idB\x0e\n\x0c_proof_levelB\x0f\n\r_expires_at_s\"V\n\x06\x43harge\x12 \n\x04hold\x18\x01 \x01(\x0b\x32\x12.fleetd.pb.v1.Hold\x12\x10\n\x08withheld\x18\x02 \x01(\t\x12\x10\n\x03key\x18\x03 \x01(\tH\x00\x88\x01\x01\x42\x06\n\x04_key\"\x8a\x01\n\x04Mark\x12\x10\n\x03gpu\x18\x01 \x01(\tH\x00\x88\x01\x01\x12\x11\n\x04slot\x18\x02 \x01(\tH\x01\x88\x01\x01\x12\x0f\n\x07\x66inding\x18\x03 \x01(\t\x12-\n\x0b\x66\x61ult_class\x18\x04 \x01(\x0e\x32\x18.fleetd.pb.v1.FaultClass\x12\x0c\n\x04\x61t_s\x18\x05 \x01(\x01\x42\x06\n\x04_gpuB\x07\n\x05_slot\"4\n\x06Strike\x12\x0b\n\x03gpu\x18\x01 \x01(\t\x12\x0f\n\x07\x66inding\x18\x02 \x01(\t\x12\x0c\n\x04\x61t_s\x18\x03 \x01(\x01\"l\n\rPendingBurnin\x12\x10\n\x08order_id\x18\x01 \x01(\t\x12\r\n\x05level\x18\x02 \x01(\t\x12\x13\n\x0bissued_at_s\x18\x03 \x01(\x01\x12\x13\n\x0bnot_after_s\x18\x04 \x01(\x01\x12\x10\n\x08\x61\x63\x63\x65pted\x18\x05 \x01(\x08\"=\n\tDueBurnin\x12\r\n\x05level\x18\x01 \x01(\t\x12\x0b\n\x03why\x18\x02 \x01(\t\x12\x14\n\x0cnot_before_s\x18\x03 \x01(\x01\"B\n\x06Silent\x12\x0f\n\x07since_s\x18\x01 \x01(\x01\x12\'\n\x06\x62\x65\x66ore\x18\x02 \x01(\x0e\x32\x17.fleetd.pb.v1.Lifecycle\"\xff\x04\n\x04Host\x12\x0c\n\x04name\x18\x01 \x01(\t\x12&\n\x05state\x18\x02 \x01(\x0e\x32\x17.fleetd.pb.v1.Lifecycle\x12\x0b\n\x03why\x18\x03 \x01(\t\x12\x0f\n\x07since_s\x18\x04 \x01(\x01\x12\x14\n\x07\x62oot_id\x18\x05 \x01(\tH\x00\x88\x01\x01\x12$\n\tinventory\x18\x06 \x03(\x0b\x32\x11.fleetd.pb.v1.Gpu\x12!\n\x05holds\x18\x07 \x03(\x0b\x32\x12.fleetd.pb.v1.Hold\x12%\n\x07strikes\x18\x08 \x03(\x0b\x32\x14.fleetd.pb.v1.Strike\x12\x31\n\x07pending\x18\t \x01(\x0b\x32\x1b.fleetd.pb.v1.PendingBurninH\x01\x88\x01\x01\x12\x12\n\x05proof\x18\n \x01(\tH\x02\x88\x01\x01\x12\x15\n\rorders_issued\x18\x0b \x01(\r\x12\x10\n\x08\x61ttempts\x18\x0c \x01(\r\x12\"\n\x05place\x18\r \x01(\x0b\x32\x13.fleetd.pb.v1.Place\x12%\n\x07\x63harges\x18\x0e \x03(\x0b\x32\x14.fleetd.pb.v1.Charge\x12!\n\x05marks\x18\x0f \x03(\x0b\x32\x12.fleetd.pb.v1.Mark\x12)\n\x03\x64ue\x18\x10 \x01(\x0b\x32\x17.fleetd.pb.v1.DueBurninH\x03\x88\x01\x01\x12)\n\x06silent\x18\x11 \x01(\x0b\x32\x14.fleetd.pb.v1.SilentH\x04\x88\x01\x01\x12\x1e\n\x11probation_until_s\x18\x12 \x01(\x01H\x05\x88\x01\x01\x42\n\n\x08_boot_idB\n\n\x08_pendingB\x08\n\x06_proofB\x06\n\x04_dueB\t\n\x07_silentB\x14\n\x12_probation_until_s\"g\n\x07Tripped\x12 \n\x04\x61rea\x18\x01 \x01(\x0e\x32\x12.fleetd.pb.v1.Area\x12\x0c\n\x04name\x18\x02 \x01(\t\x12\x0c\n\x04\x61t_s\x18\x03 \x01(\x01\x12\x0b\n\x03why\x18\x04 \x01(\t\x12\x11\n\ttold_at_s\x18\x05 \x01(\x01\"4\n\x07Stopped\x12\x0b\n\x03who\x18\x01 \x01(\t\x12\x0e\n\x06reason\x18\x02 \x01(\t\x12\x0c\n\x04\x61t_s\x18\x03 \x01(\x01\"\xa6\x01\n\x08Incident\x12\n\n\x02id\x18\x01 \x01(\t\x12(\n\x04kind\x18\x02 \x01(\x0e\x32\x1a.fleetd.pb.v1.IncidentKind\x12\x0b\n\x03key\x18\x03 \x01(\t\x12\x13\n\x0bopened_at_s\x18\x04 \x01(\x01\x12\r\n\x05hosts\x18\x05 \x03(\t\x12\x13\n\x0bhosts_total\x18\x06 \x01(\r\x12\x0b\n\x03why\x18\x07 \x01(\t\x12\x11\n\ttold_at_s\x18\x08 \x01(\x01\"\xad\x01\n\x05\x46leet\x12&\n\x07tripped\x18\x01 \x03(\x0b\x32\x15.fleetd.pb.v1.Tripped\x12+\n\x07stopped\x18\x02 \x01(\x0b\x32\x15.fleetd.pb.v1.StoppedH\x00\x88\x01\x01\x12)\n\tincidents\x18\x03 \x03(\x0b\x32\x16.fleetd.pb.v1.Incident\x12\x18\n\x10incidents_opened\x18\x04 \x01(\rB\n\n\x08_stopped\"!\n\x10ListHostsRequest\x12\r\n\x05\x61\x66ter\x18\x01 \x01(\t\"D\n\x11ListHostsResponse\x12!\n\x05hosts\x18\x01 \x03(\x0b\x32\x12.fleetd.pb.v1.Host\x12\x0c\n\x04more\x18\x02 \x01(\x08\"\x1e\n\x0eGetHostRequest\x12\x0c\n\x04name\x18\x01 \x01(\t\"\x86\x01\n\x0fGetHostResponse\x12 \n\x04host\x18\x01 \x01(\x0b\x32\x12.fleetd.pb.v1.Host\x12(\n\x07samples\x18\x02 \x03(\x0b\x32\x17.fleetd.pb.v1.GpuSample\x12\'\n\x08\x66indings\x18\x03 \x03(\x0b\x32\x15.fleetd.pb.v1.Finding\"]\n\x11QuarantineRequest\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x0e\n\x06reason\x18\x02 \x01(\t\x12\x19\n\x0c\x65xpires_at_s\x18\x03 \x01(\x01H\x00\x88\x01\x01\x42\x0f\n\r_expires_at_s\"-\n\rChangeRequest\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x0e\n\x06reason\x18\x02 \x01(\t\"K\n\rBurninRequest\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x0e\n\x06reason\x18\x02 \x01(\t\x12\x12\n\x05level\x18\x03 \x01(\tH\x00\x88\x01\x01\x42\x08\n\x06_level\"\x11\n\x0fGetFleetRequest\"$\n\x12\x46leetChangeRequest\x12\x0e\n\x06reason\x18\x01 \x01(\t\"B\n\x14\x43loseIncidentRequest\x12\n\n\x02id\x18\x01 \x01(\t\x12\x0e\n\x06reason\x18\x02 \x01(\t\x12\x0e\n\x06\x61\x63quit\x18\x03 \x01(\x08\"@\n\x0eReleaseRequest\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x0e\n\x06reason\x18\x02 \x01(\t\x12\x10\n\x08override\x18\x03 \x01(\x08\"\x1e\n\x0e\x45xplainRequest\x12\x0c\n\x04name\x18\x01 \x01(\t\"=\n\x0f\x45xplainResponse\x12*\n\x05steps\x18\x01 \x03(\x0b\x32\x1b.fleetd.pb.v1.ExplainedStep\"*\n\rExplainedStep\x12\x0c\n\x04\x61t_s\x18\x01 \x01(\x01\x12\x0b\n\x03why\x18\x02 \x01(\t*\xe5\x01\n\tLifecycle\x12\x19\n\x15LIFECYCLE_UNSPECIFIED\x10\x00\x12\x11\n\rLIFECYCLE_NEW\x10\x01\x12\x18\n\x14LIFECYCLE_QUALIFYING\x10\x02\x12\x15\n\x11LIFECYCLE_HEALTHY\x10\x03\x12\x15\n\x11LIFECYCLE_SUSPECT\x10\x04\x12\x19\n\x15LIFECYCLE_QUARANTINED\x10\x05\x12\x17\n\x13LIFECYCLE_REPAIRING\x10\x06\x12\x17\n\x13LIFECYCLE_PROBATION\x10\x07\x12\x15\n\x11LIFECYCLE_RETIRED\x10\x08*\x95\x01\n\x04\x41rea\x12\x14\n\x10\x41REA_UNSPECIFIED\x10\x00\x12\x0e\n\nAREA_FLEET\x10\x01\x12\r\n\tAREA_POOL\x10\x02\x12\r\n\tAREA_RACK\x10\x03\x12\x16\n\x12\x41REA_NVLINK_DOMAIN\x10\x04\x12\x15\n\x11\x41REA_POWER_DOMAIN\x10\x05\x12\x0c\n\x08\x41REA_SKU\x10\x06\x12\x0c\n\x08\x41REA_JOB\x10\x07*c\n\x0cIncidentKind\x12\x1d\n\x19INCIDENT_KIND_UNSPECIFIED\x10\x00\x12\x17\n\x13INCIDENT_KIND_STORM\x10\x01\x12\x1b\n\x17INCIDENT_KIND_PARTITION\x10\x02\x32\xf9\x06\n\x04\x44\x65sk\x12L\n\tListHosts\x12\x1e.fleetd.pb.v1.ListHostsRequest\x1a\x1f.fleetd.pb.v1.ListHostsResponse\x12\x46\n\x07GetHost\x12\x1c.fleetd.pb.v1.GetHostRequest\x1a\x1d.fleetd.pb.v1.GetHostResponse\x12\x41\n\nQuarantine\x12\x1f.fleetd.pb.v1.QuarantineRequest\x1a\x12.fleetd.pb.v1.Host\x12;\n\x07Release\x12\x1c.fleetd.pb.v1.ReleaseRequest\x1a\x12.fleetd.pb.v1.Host\x12\x39\n\x06\x42urnin\x12\x1b.fleetd.pb.v1.BurninRequest\x1a\x12.fleetd.pb.v1.Host\x12\x39\n\x06Repair\x12\x1b.fleetd.pb.v1.ChangeRequest\x1a\x12.fleetd.pb.v1.Host\x12\x39\n\x06Retire\x12\x1b.fleetd.pb.v1.ChangeRequest\x1a\x12.fleetd.pb.v1.Host\x12>\n\x08GetFleet\x12\x1d.fleetd.pb.v1.GetFleetRequest\x1a\x13.fleetd.pb.v1.Fleet\x12\x44\n\x0bRearmBudget\x12 .fleetd.pb.v1.FleetChangeRequest\x1a\x13.fleetd.pb.v1.Fleet\x12G\n\x0eStopAutomation\x12 .fleetd.pb.v1.FleetChangeRequest\x1a\x13.fleetd.pb.v1.Fleet\x12I\n\x10ResumeAutomation\x12 .fleetd.pb.v1.FleetChangeRequest\x1a\x13.fleetd.pb.v1.Fleet\x12H\n\rCloseIncident\x12\".fleetd.pb.v1.CloseIncidentRequest\x1a\x13.fleetd.pb.v1.Fleet\x12\x46\n\x07\x45xplain\x12\x1c.fleetd.pb.v1.ExplainRequest\x1a\x1d.fleetd.pb.v1.ExplainResponseb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
 _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'fleetd.pb.v1.desk_pb2', _globals)
 if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
-  _globals['_LIFECYCLE']._serialized_start=1339
-  _globals['_LIFECYCLE']._serialized_end=1568
+  _globals['_LIFECYCLE']._serialized_start=2849
+  _globals['_LIFECYCLE']._serialized_end=3078
+  _globals['_AREA']._serialized_start=3081
+  _globals['_AREA']._serialized_end=3230
+  _globals['_INCIDENTKIND']._serialized_start=3232
+  _globals['_INCIDENTKIND']._serialized_end=3331
   _globals['_HOLD']._serialized_start=69
-  _globals['_HOLD']._serialized_end=287
-  _globals['_STRIKE']._serialized_start=289
-  _globals['_STRIKE']._serialized_end=341
-  _globals['_PENDINGBURNIN']._serialized_start=343
-  _globals['_PENDINGBURNIN']._serialized_end=433
-  _globals['_HOST']._serialized_start=436
-  _globals['_HOST']._serialized_end=806
-  _globals['_LISTHOSTSREQUEST']._serialized_start=808
-  _globals['_LISTHOSTSREQUEST']._serialized_end=841
-  _globals['_LISTHOSTSRESPONSE']._serialized_start=843
-  _globals['_LISTHOSTSRESPONSE']._serialized_end=911
-  _globals['_GETHOSTREQUEST']._serialized_start=913
-  _globals['_GETHOSTREQUEST']._serialized_end=943
-  _globals['_GETHOSTRESPONSE']._serialized_start=946
-  _globals['_GETHOSTRESPONSE']._serialized_end=1080
-  _globals['_QUARANTINEREQUEST']._serialized_start=1082
-  _globals['_QUARANTINEREQUEST']._serialized_end=1131
-  _globals['_RELEASEREQUEST']._serialized_start=1133
-  _globals['_RELEASEREQUEST']._serialized_end=1197
-  _globals['_EXPLAINREQUEST']._serialized_start=1199
-  _globals['_EXPLAINREQUEST']._serialized_end=1229
-  _globals['_EXPLAINRESPONSE']._serialized_start=1231
-  _globals['_EXPLAINRESPONSE']._serialized_end=1292
-  _globals['_EXPLAINEDSTEP']._serialized_start=1294
-  _globals['_EXPLAINEDSTEP']._serialized_end=1336
-  _globals['_DESK']._serialized_start=1571
-  _globals['_DESK']._serialized_end=1927
+  _globals['_HOLD']._serialized_end=353
+  _globals['_CHARGE']._serialized_start=355
+  _globals['_CHARGE']._serialized_end=441
+  _globals['_MARK']._serialized_start=444
+  _globals['_MARK']._serialized_end=582
+  _globals['_STRIKE']._serialized_start=584
+  _globals['_STRIKE']._serialized_end=636
+  _globals['_PENDINGBURNIN']._serialized_start=638
+  _globals['_PENDINGBURNIN']._serialized_end=746
+  _globals['_DUEBURNIN']._serialized_start=748
+  _globals['_DUEBURNIN']._serialized_end=809
+  _globals['_SILENT']._serialized_start=811
+  _globals['_SILENT']._serialized_end=877
+  _globals['_HOST']._serialized_start=880
+  _globals['_HOST']._serialized_end=1519
+  _globals['_TRIPPED']._serialized_start=1521
+  _globals['_TRIPPED']._serialized_end=1624
+  _globals['_STOPPED']._serialized_start=1626
+  _globals['_STOPPED']._serialized_end=1678
+  _globals['_INCIDENT']._serialized_start=1681
+  _globals['_INCIDENT']._serialized_end=1847
+  _globals['_FLEET']._serialized_start=1850
+  _globals['_FLEET']._serialized_end=2023
+  _globals['_LISTHOSTSREQUEST']._serialized_start=2025
+  _globals['_LISTHOSTSREQUEST']._serialized_end=2058
+  _globals['_LISTHOSTSRESPONSE']._serialized_start=2060
+  _globals['_LISTHOSTSRESPONSE']._serialized_end=2128
+  _globals['_GETHOSTREQUEST']._serialized_start=2130
+  _globals['_GETHOSTREQUEST']._serialized_end=2160
+  _globals['_GETHOSTRESPONSE']._serialized_start=2163
+  _globals['_GETHOSTRESPONSE']._serialized_end=2297
+  _globals['_QUARANTINEREQUEST']._serialized_start=2299
+  _globals['_QUARANTINEREQUEST']._serialized_end=2392
+  _globals['_CHANGEREQUEST']._serialized_start=2394
+  _globals['_CHANGEREQUEST']._serialized_end=2439
+  _globals['_BURNINREQUEST']._serialized_start=2441
+  _globals['_BURNINREQUEST']._serialized_end=2516
+  _globals['_GETFLEETREQUEST']._serialized_start=2518
+  _globals['_GETFLEETREQUEST']._serialized_end=2535
+  _globals['_FLEETCHANGEREQUEST']._serialized_start=2537
+  _globals['_FLEETCHANGEREQUEST']._serialized_end=2573
+  _globals['_CLOSEINCIDENTREQUEST']._serialized_start=2575
+  _globals['_CLOSEINCIDENTREQUEST']._serialized_end=2641
+  _globals['_RELEASEREQUEST']._serialized_start=2643
+  _globals['_RELEASEREQUEST']._serialized_end=2707
+  _globals['_EXPLAINREQUEST']._serialized_start=2709
+  _globals['_EXPLAINREQUEST']._serialized_end=2739
+  _globals['_EXPLAINRESPONSE']._serialized_start=2741
+  _globals['_EXPLAINRESPONSE']._serialized_end=2802
+  _globals['_EXPLAINEDSTEP']._serialized_start=2804
+  _globals['_EXPLAINEDSTEP']._serialized_end=2846
+  _globals['_DESK']._serialized_start=3334
+  _globals['_DESK']._serialized_end=4223
 # @@protoc_insertion_point(module_scope)

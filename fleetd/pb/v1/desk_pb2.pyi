@@ -50,6 +50,51 @@ LIFECYCLE_PROBATION: Lifecycle.ValueType  # 7
 LIFECYCLE_RETIRED: Lifecycle.ValueType  # 8
 Global___Lifecycle: _TypeAlias = Lifecycle  # noqa: Y015
 
+class _Area:
+    ValueType = _typing.NewType("ValueType", _builtins.int)
+    V: _TypeAlias = ValueType  # noqa: Y015
+
+class _AreaEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_Area.ValueType], _builtins.type):
+    DESCRIPTOR: _descriptor.EnumDescriptor
+    AREA_UNSPECIFIED: _Area.ValueType  # 0
+    AREA_FLEET: _Area.ValueType  # 1
+    AREA_POOL: _Area.ValueType  # 2
+    AREA_RACK: _Area.ValueType  # 3
+    AREA_NVLINK_DOMAIN: _Area.ValueType  # 4
+    AREA_POWER_DOMAIN: _Area.ValueType  # 5
+    AREA_SKU: _Area.ValueType  # 6
+    AREA_JOB: _Area.ValueType  # 7
+
+class Area(_Area, metaclass=_AreaEnumTypeWrapper):
+    """What a budget is about."""
+
+AREA_UNSPECIFIED: Area.ValueType  # 0
+AREA_FLEET: Area.ValueType  # 1
+AREA_POOL: Area.ValueType  # 2
+AREA_RACK: Area.ValueType  # 3
+AREA_NVLINK_DOMAIN: Area.ValueType  # 4
+AREA_POWER_DOMAIN: Area.ValueType  # 5
+AREA_SKU: Area.ValueType  # 6
+AREA_JOB: Area.ValueType  # 7
+Global___Area: _TypeAlias = Area  # noqa: Y015
+
+class _IncidentKind:
+    ValueType = _typing.NewType("ValueType", _builtins.int)
+    V: _TypeAlias = ValueType  # noqa: Y015
+
+class _IncidentKindEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_IncidentKind.ValueType], _builtins.type):
+    DESCRIPTOR: _descriptor.EnumDescriptor
+    INCIDENT_KIND_UNSPECIFIED: _IncidentKind.ValueType  # 0
+    INCIDENT_KIND_STORM: _IncidentKind.ValueType  # 1
+    INCIDENT_KIND_PARTITION: _IncidentKind.ValueType  # 2
+
+class IncidentKind(_IncidentKind, metaclass=_IncidentKindEnumTypeWrapper): ...
+
+INCIDENT_KIND_UNSPECIFIED: IncidentKind.ValueType  # 0
+INCIDENT_KIND_STORM: IncidentKind.ValueType  # 1
+INCIDENT_KIND_PARTITION: IncidentKind.ValueType  # 2
+Global___IncidentKind: _TypeAlias = IncidentKind  # noqa: Y015
+
 @_typing.final
 class Hold(_message.Message):
     """A reason why a host is kept from its users."""
@@ -64,6 +109,8 @@ class Hold(_message.Message):
     BOOT_ID_FIELD_NUMBER: _builtins.int
     AT_S_FIELD_NUMBER: _builtins.int
     PROOF_LEVEL_FIELD_NUMBER: _builtins.int
+    AFTER_REBOOT_FIELD_NUMBER: _builtins.int
+    EXPIRES_AT_S_FIELD_NUMBER: _builtins.int
     owner: _builtins.str
     """"fleetd" or "operator:NAME"."""
     reason: _builtins.str
@@ -73,6 +120,10 @@ class Hold(_message.Message):
     at_s: _builtins.float
     proof_level: _builtins.str
     """The burn-in level that must pass before the hold may go; absent: an operator's decision only."""
+    after_reboot: _builtins.bool
+    """Whether the proof must come from a later boot than the hold."""
+    expires_at_s: _builtins.float
+    """When an operator's hold goes by itself, wall time; absent: never."""
     @_builtins.property
     def evidence(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
         """Ids of findings."""
@@ -88,13 +139,17 @@ class Hold(_message.Message):
         boot_id: _builtins.str | None = ...,
         at_s: _builtins.float = ...,
         proof_level: _builtins.str | None = ...,
+        after_reboot: _builtins.bool = ...,
+        expires_at_s: _builtins.float | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_boot_id", b"_boot_id", "_gpu", b"_gpu", "_proof_level", b"_proof_level", "boot_id", b"boot_id", "gpu", b"gpu", "proof_level", b"proof_level"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_boot_id", b"_boot_id", "_expires_at_s", b"_expires_at_s", "_gpu", b"_gpu", "_proof_level", b"_proof_level", "boot_id", b"boot_id", "expires_at_s", b"expires_at_s", "gpu", b"gpu", "proof_level", b"proof_level"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_boot_id", b"_boot_id", "_gpu", b"_gpu", "_proof_level", b"_proof_level", "at_s", b"at_s", "boot_id", b"boot_id", "evidence", b"evidence", "fault_class", b"fault_class", "gpu", b"gpu", "owner", b"owner", "proof_level", b"proof_level", "reason", b"reason"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_boot_id", b"_boot_id", "_expires_at_s", b"_expires_at_s", "_gpu", b"_gpu", "_proof_level", b"_proof_level", "after_reboot", b"after_reboot", "at_s", b"at_s", "boot_id", b"boot_id", "evidence", b"evidence", "expires_at_s", b"expires_at_s", "fault_class", b"fault_class", "gpu", b"gpu", "owner", b"owner", "proof_level", b"proof_level", "reason", b"reason"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__boot_id: _TypeAlias = _typing.Literal["boot_id"]  # noqa: Y015
     _WhichOneofArgType__boot_id: _TypeAlias = _typing.Literal["_boot_id", b"_boot_id"]  # noqa: Y015
+    _WhichOneofReturnType__expires_at_s: _TypeAlias = _typing.Literal["expires_at_s"]  # noqa: Y015
+    _WhichOneofArgType__expires_at_s: _TypeAlias = _typing.Literal["_expires_at_s", b"_expires_at_s"]  # noqa: Y015
     _WhichOneofReturnType__gpu: _TypeAlias = _typing.Literal["gpu"]  # noqa: Y015
     _WhichOneofArgType__gpu: _TypeAlias = _typing.Literal["_gpu", b"_gpu"]  # noqa: Y015
     _WhichOneofReturnType__proof_level: _TypeAlias = _typing.Literal["proof_level"]  # noqa: Y015
@@ -102,11 +157,86 @@ class Hold(_message.Message):
     @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__boot_id) -> _WhichOneofReturnType__boot_id | None: ...
     @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__expires_at_s) -> _WhichOneofReturnType__expires_at_s | None: ...
+    @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__gpu) -> _WhichOneofReturnType__gpu | None: ...
     @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__proof_level) -> _WhichOneofReturnType__proof_level | None: ...
 
 Global___Hold: _TypeAlias = Hold  # noqa: Y015
+
+@_typing.final
+class Charge(_message.Message):
+    """A hold that something keeps from being put on."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    HOLD_FIELD_NUMBER: _builtins.int
+    WITHHELD_FIELD_NUMBER: _builtins.int
+    KEY_FIELD_NUMBER: _builtins.int
+    withheld: _builtins.str
+    """What keeps it back."""
+    key: _builtins.str
+    """The storm that it is part of; absent: it is this host's alone."""
+    @_builtins.property
+    def hold(self) -> Global___Hold: ...
+    def __init__(
+        self,
+        *,
+        hold: Global___Hold | None = ...,
+        withheld: _builtins.str = ...,
+        key: _builtins.str | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_key", b"_key", "hold", b"hold", "key", b"key"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_key", b"_key", "hold", b"hold", "key", b"key", "withheld", b"withheld"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__key: _TypeAlias = _typing.Literal["key"]  # noqa: Y015
+    _WhichOneofArgType__key: _TypeAlias = _typing.Literal["_key", b"_key"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__key) -> _WhichOneofReturnType__key | None: ...
+
+Global___Charge: _TypeAlias = Charge  # noqa: Y015
+
+@_typing.final
+class Mark(_message.Message):
+    """The host was condemned for a GPU, or for itself."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    GPU_FIELD_NUMBER: _builtins.int
+    SLOT_FIELD_NUMBER: _builtins.int
+    FINDING_FIELD_NUMBER: _builtins.int
+    FAULT_CLASS_FIELD_NUMBER: _builtins.int
+    AT_S_FIELD_NUMBER: _builtins.int
+    gpu: _builtins.str
+    slot: _builtins.str
+    finding: _builtins.str
+    """Id of the finding."""
+    fault_class: _common_pb2.FaultClass.ValueType
+    at_s: _builtins.float
+    def __init__(
+        self,
+        *,
+        gpu: _builtins.str | None = ...,
+        slot: _builtins.str | None = ...,
+        finding: _builtins.str = ...,
+        fault_class: _common_pb2.FaultClass.ValueType = ...,
+        at_s: _builtins.float = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_gpu", b"_gpu", "_slot", b"_slot", "gpu", b"gpu", "slot", b"slot"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_gpu", b"_gpu", "_slot", b"_slot", "at_s", b"at_s", "fault_class", b"fault_class", "finding", b"finding", "gpu", b"gpu", "slot", b"slot"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__gpu: _TypeAlias = _typing.Literal["gpu"]  # noqa: Y015
+    _WhichOneofArgType__gpu: _TypeAlias = _typing.Literal["_gpu", b"_gpu"]  # noqa: Y015
+    _WhichOneofReturnType__slot: _TypeAlias = _typing.Literal["slot"]  # noqa: Y015
+    _WhichOneofArgType__slot: _TypeAlias = _typing.Literal["_slot", b"_slot"]  # noqa: Y015
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__gpu) -> _WhichOneofReturnType__gpu | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__slot) -> _WhichOneofReturnType__slot | None: ...
+
+Global___Mark: _TypeAlias = Mark  # noqa: Y015
 
 @_typing.final
 class Strike(_message.Message):
@@ -146,10 +276,13 @@ class PendingBurnin(_message.Message):
     LEVEL_FIELD_NUMBER: _builtins.int
     ISSUED_AT_S_FIELD_NUMBER: _builtins.int
     NOT_AFTER_S_FIELD_NUMBER: _builtins.int
+    ACCEPTED_FIELD_NUMBER: _builtins.int
     order_id: _builtins.str
     level: _builtins.str
     issued_at_s: _builtins.float
     not_after_s: _builtins.float
+    accepted: _builtins.bool
+    """Whether the agent has it on its disk."""
     def __init__(
         self,
         *,
@@ -157,14 +290,69 @@ class PendingBurnin(_message.Message):
         level: _builtins.str = ...,
         issued_at_s: _builtins.float = ...,
         not_after_s: _builtins.float = ...,
+        accepted: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["issued_at_s", b"issued_at_s", "level", b"level", "not_after_s", b"not_after_s", "order_id", b"order_id"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["accepted", b"accepted", "issued_at_s", b"issued_at_s", "level", b"level", "not_after_s", b"not_after_s", "order_id", b"order_id"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___PendingBurnin: _TypeAlias = PendingBurnin  # noqa: Y015
+
+@_typing.final
+class DueBurnin(_message.Message):
+    """A burn-in that could not be ordered yet."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    LEVEL_FIELD_NUMBER: _builtins.int
+    WHY_FIELD_NUMBER: _builtins.int
+    NOT_BEFORE_S_FIELD_NUMBER: _builtins.int
+    level: _builtins.str
+    why: _builtins.str
+    not_before_s: _builtins.float
+    """When it is tried again, wall time."""
+    def __init__(
+        self,
+        *,
+        level: _builtins.str = ...,
+        why: _builtins.str = ...,
+        not_before_s: _builtins.float = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["level", b"level", "not_before_s", b"not_before_s", "why", b"why"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___DueBurnin: _TypeAlias = DueBurnin  # noqa: Y015
+
+@_typing.final
+class Silent(_message.Message):
+    """The agent has been away for too long."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    SINCE_S_FIELD_NUMBER: _builtins.int
+    BEFORE_FIELD_NUMBER: _builtins.int
+    since_s: _builtins.float
+    """Wall time at which its connection ended."""
+    before: Global___Lifecycle.ValueType
+    """The state that the host had."""
+    def __init__(
+        self,
+        *,
+        since_s: _builtins.float = ...,
+        before: Global___Lifecycle.ValueType = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["before", b"before", "since_s", b"since_s"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___Silent: _TypeAlias = Silent  # noqa: Y015
 
 @_typing.final
 class Host(_message.Message):
@@ -182,6 +370,12 @@ class Host(_message.Message):
     PROOF_FIELD_NUMBER: _builtins.int
     ORDERS_ISSUED_FIELD_NUMBER: _builtins.int
     ATTEMPTS_FIELD_NUMBER: _builtins.int
+    PLACE_FIELD_NUMBER: _builtins.int
+    CHARGES_FIELD_NUMBER: _builtins.int
+    MARKS_FIELD_NUMBER: _builtins.int
+    DUE_FIELD_NUMBER: _builtins.int
+    SILENT_FIELD_NUMBER: _builtins.int
+    PROBATION_UNTIL_S_FIELD_NUMBER: _builtins.int
     name: _builtins.str
     state: Global___Lifecycle.ValueType
     why: _builtins.str
@@ -192,6 +386,8 @@ class Host(_message.Message):
     orders_issued: _builtins.int
     attempts: _builtins.int
     """Burn-ins in a row that ended without a judgement."""
+    probation_until_s: _builtins.float
+    """When a probation ends by itself, wall time."""
     @_builtins.property
     def inventory(self) -> _containers.RepeatedCompositeFieldContainer[_common_pb2.Gpu]: ...
     @_builtins.property
@@ -200,6 +396,16 @@ class Host(_message.Message):
     def strikes(self) -> _containers.RepeatedCompositeFieldContainer[Global___Strike]: ...
     @_builtins.property
     def pending(self) -> Global___PendingBurnin: ...
+    @_builtins.property
+    def place(self) -> _common_pb2.Place: ...
+    @_builtins.property
+    def charges(self) -> _containers.RepeatedCompositeFieldContainer[Global___Charge]: ...
+    @_builtins.property
+    def marks(self) -> _containers.RepeatedCompositeFieldContainer[Global___Mark]: ...
+    @_builtins.property
+    def due(self) -> Global___DueBurnin: ...
+    @_builtins.property
+    def silent(self) -> Global___Silent: ...
     def __init__(
         self,
         *,
@@ -215,25 +421,182 @@ class Host(_message.Message):
         proof: _builtins.str | None = ...,
         orders_issued: _builtins.int = ...,
         attempts: _builtins.int = ...,
+        place: _common_pb2.Place | None = ...,
+        charges: _abc.Iterable[Global___Charge] | None = ...,
+        marks: _abc.Iterable[Global___Mark] | None = ...,
+        due: Global___DueBurnin | None = ...,
+        silent: Global___Silent | None = ...,
+        probation_until_s: _builtins.float | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_boot_id", b"_boot_id", "_pending", b"_pending", "_proof", b"_proof", "boot_id", b"boot_id", "pending", b"pending", "proof", b"proof"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_boot_id", b"_boot_id", "_due", b"_due", "_pending", b"_pending", "_probation_until_s", b"_probation_until_s", "_proof", b"_proof", "_silent", b"_silent", "boot_id", b"boot_id", "due", b"due", "pending", b"pending", "place", b"place", "probation_until_s", b"probation_until_s", "proof", b"proof", "silent", b"silent"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_boot_id", b"_boot_id", "_pending", b"_pending", "_proof", b"_proof", "attempts", b"attempts", "boot_id", b"boot_id", "holds", b"holds", "inventory", b"inventory", "name", b"name", "orders_issued", b"orders_issued", "pending", b"pending", "proof", b"proof", "since_s", b"since_s", "state", b"state", "strikes", b"strikes", "why", b"why"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_boot_id", b"_boot_id", "_due", b"_due", "_pending", b"_pending", "_probation_until_s", b"_probation_until_s", "_proof", b"_proof", "_silent", b"_silent", "attempts", b"attempts", "boot_id", b"boot_id", "charges", b"charges", "due", b"due", "holds", b"holds", "inventory", b"inventory", "marks", b"marks", "name", b"name", "orders_issued", b"orders_issued", "pending", b"pending", "place", b"place", "probation_until_s", b"probation_until_s", "proof", b"proof", "silent", b"silent", "since_s", b"since_s", "state", b"state", "strikes", b"strikes", "why", b"why"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__boot_id: _TypeAlias = _typing.Literal["boot_id"]  # noqa: Y015
     _WhichOneofArgType__boot_id: _TypeAlias = _typing.Literal["_boot_id", b"_boot_id"]  # noqa: Y015
+    _WhichOneofReturnType__due: _TypeAlias = _typing.Literal["due"]  # noqa: Y015
+    _WhichOneofArgType__due: _TypeAlias = _typing.Literal["_due", b"_due"]  # noqa: Y015
     _WhichOneofReturnType__pending: _TypeAlias = _typing.Literal["pending"]  # noqa: Y015
     _WhichOneofArgType__pending: _TypeAlias = _typing.Literal["_pending", b"_pending"]  # noqa: Y015
+    _WhichOneofReturnType__probation_until_s: _TypeAlias = _typing.Literal["probation_until_s"]  # noqa: Y015
+    _WhichOneofArgType__probation_until_s: _TypeAlias = _typing.Literal["_probation_until_s", b"_probation_until_s"]  # noqa: Y015
     _WhichOneofReturnType__proof: _TypeAlias = _typing.Literal["proof"]  # noqa: Y015
     _WhichOneofArgType__proof: _TypeAlias = _typing.Literal["_proof", b"_proof"]  # noqa: Y015
+    _WhichOneofReturnType__silent: _TypeAlias = _typing.Literal["silent"]  # noqa: Y015
+    _WhichOneofArgType__silent: _TypeAlias = _typing.Literal["_silent", b"_silent"]  # noqa: Y015
     @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__boot_id) -> _WhichOneofReturnType__boot_id | None: ...
     @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__due) -> _WhichOneofReturnType__due | None: ...
+    @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__pending) -> _WhichOneofReturnType__pending | None: ...
     @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__probation_until_s) -> _WhichOneofReturnType__probation_until_s | None: ...
+    @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__proof) -> _WhichOneofReturnType__proof | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__silent) -> _WhichOneofReturnType__silent | None: ...
 
 Global___Host: _TypeAlias = Host  # noqa: Y015
+
+@_typing.final
+class Tripped(_message.Message):
+    """A quarantine budget that withholds until it is re-armed."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    AREA_FIELD_NUMBER: _builtins.int
+    NAME_FIELD_NUMBER: _builtins.int
+    AT_S_FIELD_NUMBER: _builtins.int
+    WHY_FIELD_NUMBER: _builtins.int
+    TOLD_AT_S_FIELD_NUMBER: _builtins.int
+    area: Global___Area.ValueType
+    name: _builtins.str
+    """Empty for the fleet."""
+    at_s: _builtins.float
+    why: _builtins.str
+    told_at_s: _builtins.float
+    def __init__(
+        self,
+        *,
+        area: Global___Area.ValueType = ...,
+        name: _builtins.str = ...,
+        at_s: _builtins.float = ...,
+        why: _builtins.str = ...,
+        told_at_s: _builtins.float = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["area", b"area", "at_s", b"at_s", "name", b"name", "told_at_s", b"told_at_s", "why", b"why"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___Tripped: _TypeAlias = Tripped  # noqa: Y015
+
+@_typing.final
+class Stopped(_message.Message):
+    """The kill switch is on."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    WHO_FIELD_NUMBER: _builtins.int
+    REASON_FIELD_NUMBER: _builtins.int
+    AT_S_FIELD_NUMBER: _builtins.int
+    who: _builtins.str
+    reason: _builtins.str
+    at_s: _builtins.float
+    def __init__(
+        self,
+        *,
+        who: _builtins.str = ...,
+        reason: _builtins.str = ...,
+        at_s: _builtins.float = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["at_s", b"at_s", "reason", b"reason", "who", b"who"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___Stopped: _TypeAlias = Stopped  # noqa: Y015
+
+@_typing.final
+class Incident(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    ID_FIELD_NUMBER: _builtins.int
+    KIND_FIELD_NUMBER: _builtins.int
+    KEY_FIELD_NUMBER: _builtins.int
+    OPENED_AT_S_FIELD_NUMBER: _builtins.int
+    HOSTS_FIELD_NUMBER: _builtins.int
+    HOSTS_TOTAL_FIELD_NUMBER: _builtins.int
+    WHY_FIELD_NUMBER: _builtins.int
+    TOLD_AT_S_FIELD_NUMBER: _builtins.int
+    id: _builtins.str
+    kind: Global___IncidentKind.ValueType
+    key: _builtins.str
+    opened_at_s: _builtins.float
+    hosts_total: _builtins.int
+    why: _builtins.str
+    told_at_s: _builtins.float
+    @_builtins.property
+    def hosts(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """The first of them, by name."""
+
+    def __init__(
+        self,
+        *,
+        id: _builtins.str = ...,
+        kind: Global___IncidentKind.ValueType = ...,
+        key: _builtins.str = ...,
+        opened_at_s: _builtins.float = ...,
+        hosts: _abc.Iterable[_builtins.str] | None = ...,
+        hosts_total: _builtins.int = ...,
+        why: _builtins.str = ...,
+        told_at_s: _builtins.float = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["hosts", b"hosts", "hosts_total", b"hosts_total", "id", b"id", "key", b"key", "kind", b"kind", "opened_at_s", b"opened_at_s", "told_at_s", b"told_at_s", "why", b"why"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___Incident: _TypeAlias = Incident  # noqa: Y015
+
+@_typing.final
+class Fleet(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    TRIPPED_FIELD_NUMBER: _builtins.int
+    STOPPED_FIELD_NUMBER: _builtins.int
+    INCIDENTS_FIELD_NUMBER: _builtins.int
+    INCIDENTS_OPENED_FIELD_NUMBER: _builtins.int
+    incidents_opened: _builtins.int
+    @_builtins.property
+    def tripped(self) -> _containers.RepeatedCompositeFieldContainer[Global___Tripped]: ...
+    @_builtins.property
+    def stopped(self) -> Global___Stopped: ...
+    @_builtins.property
+    def incidents(self) -> _containers.RepeatedCompositeFieldContainer[Global___Incident]:
+        """The open ones."""
+
+    def __init__(
+        self,
+        *,
+        tripped: _abc.Iterable[Global___Tripped] | None = ...,
+        stopped: Global___Stopped | None = ...,
+        incidents: _abc.Iterable[Global___Incident] | None = ...,
+        incidents_opened: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_stopped", b"_stopped", "stopped", b"stopped"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_stopped", b"_stopped", "incidents", b"incidents", "incidents_opened", b"incidents_opened", "stopped", b"stopped", "tripped", b"tripped"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__stopped: _TypeAlias = _typing.Literal["stopped"]  # noqa: Y015
+    _WhichOneofArgType__stopped: _TypeAlias = _typing.Literal["_stopped", b"_stopped"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__stopped) -> _WhichOneofReturnType__stopped | None: ...
+
+Global___Fleet: _TypeAlias = Fleet  # noqa: Y015
 
 @_typing.final
 class ListHostsRequest(_message.Message):
@@ -336,6 +699,34 @@ class QuarantineRequest(_message.Message):
 
     NAME_FIELD_NUMBER: _builtins.int
     REASON_FIELD_NUMBER: _builtins.int
+    EXPIRES_AT_S_FIELD_NUMBER: _builtins.int
+    name: _builtins.str
+    reason: _builtins.str
+    expires_at_s: _builtins.float
+    """When the hold goes by itself, wall time; absent: never."""
+    def __init__(
+        self,
+        *,
+        name: _builtins.str = ...,
+        reason: _builtins.str = ...,
+        expires_at_s: _builtins.float | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_expires_at_s", b"_expires_at_s", "expires_at_s", b"expires_at_s"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_expires_at_s", b"_expires_at_s", "expires_at_s", b"expires_at_s", "name", b"name", "reason", b"reason"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__expires_at_s: _TypeAlias = _typing.Literal["expires_at_s"]  # noqa: Y015
+    _WhichOneofArgType__expires_at_s: _TypeAlias = _typing.Literal["_expires_at_s", b"_expires_at_s"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__expires_at_s) -> _WhichOneofReturnType__expires_at_s | None: ...
+
+Global___QuarantineRequest: _TypeAlias = QuarantineRequest  # noqa: Y015
+
+@_typing.final
+class ChangeRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    NAME_FIELD_NUMBER: _builtins.int
+    REASON_FIELD_NUMBER: _builtins.int
     name: _builtins.str
     reason: _builtins.str
     def __init__(
@@ -350,7 +741,95 @@ class QuarantineRequest(_message.Message):
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
-Global___QuarantineRequest: _TypeAlias = QuarantineRequest  # noqa: Y015
+Global___ChangeRequest: _TypeAlias = ChangeRequest  # noqa: Y015
+
+@_typing.final
+class BurninRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    NAME_FIELD_NUMBER: _builtins.int
+    REASON_FIELD_NUMBER: _builtins.int
+    LEVEL_FIELD_NUMBER: _builtins.int
+    name: _builtins.str
+    reason: _builtins.str
+    level: _builtins.str
+    """Absent: the level that makes the host healthy, or its release possible."""
+    def __init__(
+        self,
+        *,
+        name: _builtins.str = ...,
+        reason: _builtins.str = ...,
+        level: _builtins.str | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_level", b"_level", "level", b"level"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_level", b"_level", "level", b"level", "name", b"name", "reason", b"reason"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__level: _TypeAlias = _typing.Literal["level"]  # noqa: Y015
+    _WhichOneofArgType__level: _TypeAlias = _typing.Literal["_level", b"_level"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__level) -> _WhichOneofReturnType__level | None: ...
+
+Global___BurninRequest: _TypeAlias = BurninRequest  # noqa: Y015
+
+@_typing.final
+class GetFleetRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    def __init__(
+        self,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___GetFleetRequest: _TypeAlias = GetFleetRequest  # noqa: Y015
+
+@_typing.final
+class FleetChangeRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    REASON_FIELD_NUMBER: _builtins.int
+    reason: _builtins.str
+    def __init__(
+        self,
+        *,
+        reason: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["reason", b"reason"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___FleetChangeRequest: _TypeAlias = FleetChangeRequest  # noqa: Y015
+
+@_typing.final
+class CloseIncidentRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    ID_FIELD_NUMBER: _builtins.int
+    REASON_FIELD_NUMBER: _builtins.int
+    ACQUIT_FIELD_NUMBER: _builtins.int
+    id: _builtins.str
+    reason: _builtins.str
+    acquit: _builtins.bool
+    """Its hosts were not to blame: drop what it charged them with."""
+    def __init__(
+        self,
+        *,
+        id: _builtins.str = ...,
+        reason: _builtins.str = ...,
+        acquit: _builtins.bool = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["acquit", b"acquit", "id", b"id", "reason", b"reason"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___CloseIncidentRequest: _TypeAlias = CloseIncidentRequest  # noqa: Y015
 
 @_typing.final
 class ReleaseRequest(_message.Message):

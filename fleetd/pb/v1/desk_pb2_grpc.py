@@ -54,6 +54,46 @@ class DeskStub:
                 request_serializer=fleetd_dot_pb_dot_v1_dot_desk__pb2.ReleaseRequest.SerializeToString,
                 response_deserializer=fleetd_dot_pb_dot_v1_dot_desk__pb2.Host.FromString,
                 _registered_method=True)
+        self.Burnin = channel.unary_unary(
+                '/fleetd.pb.v1.Desk/Burnin',
+                request_serializer=fleetd_dot_pb_dot_v1_dot_desk__pb2.BurninRequest.SerializeToString,
+                response_deserializer=fleetd_dot_pb_dot_v1_dot_desk__pb2.Host.FromString,
+                _registered_method=True)
+        self.Repair = channel.unary_unary(
+                '/fleetd.pb.v1.Desk/Repair',
+                request_serializer=fleetd_dot_pb_dot_v1_dot_desk__pb2.ChangeRequest.SerializeToString,
+                response_deserializer=fleetd_dot_pb_dot_v1_dot_desk__pb2.Host.FromString,
+                _registered_method=True)
+        self.Retire = channel.unary_unary(
+                '/fleetd.pb.v1.Desk/Retire',
+                request_serializer=fleetd_dot_pb_dot_v1_dot_desk__pb2.ChangeRequest.SerializeToString,
+                response_deserializer=fleetd_dot_pb_dot_v1_dot_desk__pb2.Host.FromString,
+                _registered_method=True)
+        self.GetFleet = channel.unary_unary(
+                '/fleetd.pb.v1.Desk/GetFleet',
+                request_serializer=fleetd_dot_pb_dot_v1_dot_desk__pb2.GetFleetRequest.SerializeToString,
+                response_deserializer=fleetd_dot_pb_dot_v1_dot_desk__pb2.Fleet.FromString,
+                _registered_method=True)
+        self.RearmBudget = channel.unary_unary(
+                '/fleetd.pb.v1.Desk/RearmBudget',
+                request_serializer=fleetd_dot_pb_dot_v1_dot_desk__pb2.FleetChangeRequest.SerializeToString,
+                response_deserializer=fleetd_dot_pb_dot_v1_dot_desk__pb2.Fleet.FromString,
+                _registered_method=True)
+        self.StopAutomation = channel.unary_unary(
+                '/fleetd.pb.v1.Desk/StopAutomation',
+                request_serializer=fleetd_dot_pb_dot_v1_dot_desk__pb2.FleetChangeRequest.SerializeToString,
+                response_deserializer=fleetd_dot_pb_dot_v1_dot_desk__pb2.Fleet.FromString,
+                _registered_method=True)
+        self.ResumeAutomation = channel.unary_unary(
+                '/fleetd.pb.v1.Desk/ResumeAutomation',
+                request_serializer=fleetd_dot_pb_dot_v1_dot_desk__pb2.FleetChangeRequest.SerializeToString,
+                response_deserializer=fleetd_dot_pb_dot_v1_dot_desk__pb2.Fleet.FromString,
+                _registered_method=True)
+        self.CloseIncident = channel.unary_unary(
+                '/fleetd.pb.v1.Desk/CloseIncident',
+                request_serializer=fleetd_dot_pb_dot_v1_dot_desk__pb2.CloseIncidentRequest.SerializeToString,
+                response_deserializer=fleetd_dot_pb_dot_v1_dot_desk__pb2.Fleet.FromString,
+                _registered_method=True)
         self.Explain = channel.unary_unary(
                 '/fleetd.pb.v1.Desk/Explain',
                 request_serializer=fleetd_dot_pb_dot_v1_dot_desk__pb2.ExplainRequest.SerializeToString,
@@ -90,6 +130,61 @@ class DeskServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def Burnin(self, request, context):
+        """Runs a burn-in on the host; ends a repair.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def Repair(self, request, context):
+        """Leaves the host to a person until he orders a burn-in.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def Retire(self, request, context):
+        """Takes the host out of the fleet for good.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def GetFleet(self, request, context):
+        """Tripped budgets, the kill switch, open incidents.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def RearmBudget(self, request, context):
+        """Lets automatic quarantines through again after budgets tripped; each host is then judged as it is.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def StopAutomation(self, request, context):
+        """The kill switch: stops every automatic action at once.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def ResumeAutomation(self, request, context):
+        """Missing associated documentation comment in .proto file."""
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def CloseIncident(self, request, context):
+        """Closes an incident; its hosts are acquitted, or judged as they are.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
     def Explain(self, request, context):
         """Why the host is where it is, oldest step first.
         """
@@ -119,6 +214,46 @@ def add_DeskServicer_to_server(servicer, server):
                     servicer.Release,
                     request_deserializer=fleetd_dot_pb_dot_v1_dot_desk__pb2.ReleaseRequest.FromString,
                     response_serializer=fleetd_dot_pb_dot_v1_dot_desk__pb2.Host.SerializeToString,
+            ),
+            'Burnin': grpc.unary_unary_rpc_method_handler(
+                    servicer.Burnin,
+                    request_deserializer=fleetd_dot_pb_dot_v1_dot_desk__pb2.BurninRequest.FromString,
+                    response_serializer=fleetd_dot_pb_dot_v1_dot_desk__pb2.Host.SerializeToString,
+            ),
+            'Repair': grpc.unary_unary_rpc_method_handler(
+                    servicer.Repair,
+                    request_deserializer=fleetd_dot_pb_dot_v1_dot_desk__pb2.ChangeRequest.FromString,
+                    response_serializer=fleetd_dot_pb_dot_v1_dot_desk__pb2.Host.SerializeToString,
+            ),
+            'Retire': grpc.unary_unary_rpc_method_handler(
+                    servicer.Retire,
+                    request_deserializer=fleetd_dot_pb_dot_v1_dot_desk__pb2.ChangeRequest.FromString,
+                    response_serializer=fleetd_dot_pb_dot_v1_dot_desk__pb2.Host.SerializeToString,
+            ),
+            'GetFleet': grpc.unary_unary_rpc_method_handler(
+                    servicer.GetFleet,
+                    request_deserializer=fleetd_dot_pb_dot_v1_dot_desk__pb2.GetFleetRequest.FromString,
+                    response_serializer=fleetd_dot_pb_dot_v1_dot_desk__pb2.Fleet.SerializeToString,
+            ),
+            'RearmBudget': grpc.unary_unary_rpc_method_handler(
+                    servicer.RearmBudget,
+                    request_deserializer=fleetd_dot_pb_dot_v1_dot_desk__pb2.FleetChangeRequest.FromString,
+                    response_serializer=fleetd_dot_pb_dot_v1_dot_desk__pb2.Fleet.SerializeToString,
+            ),
+            'StopAutomation': grpc.unary_unary_rpc_method_handler(
+                    servicer.StopAutomation,
+                    request_deserializer=fleetd_dot_pb_dot_v1_dot_desk__pb2.FleetChangeRequest.FromString,
+                    response_serializer=fleetd_dot_pb_dot_v1_dot_desk__pb2.Fleet.SerializeToString,
+            ),
+            'ResumeAutomation': grpc.unary_unary_rpc_method_handler(
+                    servicer.ResumeAutomation,
+                    request_deserializer=fleetd_dot_pb_dot_v1_dot_desk__pb2.FleetChangeRequest.FromString,
+                    response_serializer=fleetd_dot_pb_dot_v1_dot_desk__pb2.Fleet.SerializeToString,
+            ),
+            'CloseIncident': grpc.unary_unary_rpc_method_handler(
+                    servicer.CloseIncident,
+                    request_deserializer=fleetd_dot_pb_dot_v1_dot_desk__pb2.CloseIncidentRequest.FromString,
+                    response_serializer=fleetd_dot_pb_dot_v1_dot_desk__pb2.Fleet.SerializeToString,
             ),
             'Explain': grpc.unary_unary_rpc_method_handler(
                     servicer.Explain,
@@ -234,6 +369,222 @@ class Desk:
             '/fleetd.pb.v1.Desk/Release',
             fleetd_dot_pb_dot_v1_dot_desk__pb2.ReleaseRequest.SerializeToString,
             fleetd_dot_pb_dot_v1_dot_desk__pb2.Host.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def Burnin(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/fleetd.pb.v1.Desk/Burnin',
+            fleetd_dot_pb_dot_v1_dot_desk__pb2.BurninRequest.SerializeToString,
+            fleetd_dot_pb_dot_v1_dot_desk__pb2.Host.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def Repair(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/fleetd.pb.v1.Desk/Repair',
+            fleetd_dot_pb_dot_v1_dot_desk__pb2.ChangeRequest.SerializeToString,
+            fleetd_dot_pb_dot_v1_dot_desk__pb2.Host.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def Retire(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/fleetd.pb.v1.Desk/Retire',
+            fleetd_dot_pb_dot_v1_dot_desk__pb2.ChangeRequest.SerializeToString,
+            fleetd_dot_pb_dot_v1_dot_desk__pb2.Host.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def GetFleet(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/fleetd.pb.v1.Desk/GetFleet',
+            fleetd_dot_pb_dot_v1_dot_desk__pb2.GetFleetRequest.SerializeToString,
+            fleetd_dot_pb_dot_v1_dot_desk__pb2.Fleet.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def RearmBudget(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/fleetd.pb.v1.Desk/RearmBudget',
+            fleetd_dot_pb_dot_v1_dot_desk__pb2.FleetChangeRequest.SerializeToString,
+            fleetd_dot_pb_dot_v1_dot_desk__pb2.Fleet.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def StopAutomation(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/fleetd.pb.v1.Desk/StopAutomation',
+            fleetd_dot_pb_dot_v1_dot_desk__pb2.FleetChangeRequest.SerializeToString,
+            fleetd_dot_pb_dot_v1_dot_desk__pb2.Fleet.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ResumeAutomation(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/fleetd.pb.v1.Desk/ResumeAutomation',
+            fleetd_dot_pb_dot_v1_dot_desk__pb2.FleetChangeRequest.SerializeToString,
+            fleetd_dot_pb_dot_v1_dot_desk__pb2.Fleet.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def CloseIncident(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/fleetd.pb.v1.Desk/CloseIncident',
+            fleetd_dot_pb_dot_v1_dot_desk__pb2.CloseIncidentRequest.SerializeToString,
+            fleetd_dot_pb_dot_v1_dot_desk__pb2.Fleet.FromString,
             options,
             channel_credentials,
             insecure,

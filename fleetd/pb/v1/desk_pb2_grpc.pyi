@@ -37,6 +37,21 @@ class DeskStub:
     """Puts an operator's hold on the host."""
     Release: _grpc.UnaryUnaryMultiCallable[_desk_pb2.ReleaseRequest, _desk_pb2.Host]
     """Lifts the holds on the host."""
+    Burnin: _grpc.UnaryUnaryMultiCallable[_desk_pb2.BurninRequest, _desk_pb2.Host]
+    """Runs a burn-in on the host; ends a repair."""
+    Repair: _grpc.UnaryUnaryMultiCallable[_desk_pb2.ChangeRequest, _desk_pb2.Host]
+    """Leaves the host to a person until he orders a burn-in."""
+    Retire: _grpc.UnaryUnaryMultiCallable[_desk_pb2.ChangeRequest, _desk_pb2.Host]
+    """Takes the host out of the fleet for good."""
+    GetFleet: _grpc.UnaryUnaryMultiCallable[_desk_pb2.GetFleetRequest, _desk_pb2.Fleet]
+    """Tripped budgets, the kill switch, open incidents."""
+    RearmBudget: _grpc.UnaryUnaryMultiCallable[_desk_pb2.FleetChangeRequest, _desk_pb2.Fleet]
+    """Lets automatic quarantines through again after budgets tripped; each host is then judged as it is."""
+    StopAutomation: _grpc.UnaryUnaryMultiCallable[_desk_pb2.FleetChangeRequest, _desk_pb2.Fleet]
+    """The kill switch: stops every automatic action at once."""
+    ResumeAutomation: _grpc.UnaryUnaryMultiCallable[_desk_pb2.FleetChangeRequest, _desk_pb2.Fleet]
+    CloseIncident: _grpc.UnaryUnaryMultiCallable[_desk_pb2.CloseIncidentRequest, _desk_pb2.Fleet]
+    """Closes an incident; its hosts are acquitted, or judged as they are."""
     Explain: _grpc.UnaryUnaryMultiCallable[_desk_pb2.ExplainRequest, _desk_pb2.ExplainResponse]
     """Why the host is where it is, oldest step first."""
 
@@ -49,6 +64,21 @@ class DeskAsyncStub(DeskStub):
     """Puts an operator's hold on the host."""
     Release: _aio.UnaryUnaryMultiCallable[_desk_pb2.ReleaseRequest, _desk_pb2.Host]  # type: ignore[assignment]
     """Lifts the holds on the host."""
+    Burnin: _aio.UnaryUnaryMultiCallable[_desk_pb2.BurninRequest, _desk_pb2.Host]  # type: ignore[assignment]
+    """Runs a burn-in on the host; ends a repair."""
+    Repair: _aio.UnaryUnaryMultiCallable[_desk_pb2.ChangeRequest, _desk_pb2.Host]  # type: ignore[assignment]
+    """Leaves the host to a person until he orders a burn-in."""
+    Retire: _aio.UnaryUnaryMultiCallable[_desk_pb2.ChangeRequest, _desk_pb2.Host]  # type: ignore[assignment]
+    """Takes the host out of the fleet for good."""
+    GetFleet: _aio.UnaryUnaryMultiCallable[_desk_pb2.GetFleetRequest, _desk_pb2.Fleet]  # type: ignore[assignment]
+    """Tripped budgets, the kill switch, open incidents."""
+    RearmBudget: _aio.UnaryUnaryMultiCallable[_desk_pb2.FleetChangeRequest, _desk_pb2.Fleet]  # type: ignore[assignment]
+    """Lets automatic quarantines through again after budgets tripped; each host is then judged as it is."""
+    StopAutomation: _aio.UnaryUnaryMultiCallable[_desk_pb2.FleetChangeRequest, _desk_pb2.Fleet]  # type: ignore[assignment]
+    """The kill switch: stops every automatic action at once."""
+    ResumeAutomation: _aio.UnaryUnaryMultiCallable[_desk_pb2.FleetChangeRequest, _desk_pb2.Fleet]  # type: ignore[assignment]
+    CloseIncident: _aio.UnaryUnaryMultiCallable[_desk_pb2.CloseIncidentRequest, _desk_pb2.Fleet]  # type: ignore[assignment]
+    """Closes an incident; its hosts are acquitted, or judged as they are."""
     Explain: _aio.UnaryUnaryMultiCallable[_desk_pb2.ExplainRequest, _desk_pb2.ExplainResponse]  # type: ignore[assignment]
     """Why the host is where it is, oldest step first."""
 
@@ -82,6 +112,69 @@ class DeskServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_desk_pb2.Host, _abc.Awaitable[_desk_pb2.Host]]:
         """Lifts the holds on the host."""
+
+    @_abc_1.abstractmethod
+    def Burnin(
+        self,
+        request: _desk_pb2.BurninRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_desk_pb2.Host, _abc.Awaitable[_desk_pb2.Host]]:
+        """Runs a burn-in on the host; ends a repair."""
+
+    @_abc_1.abstractmethod
+    def Repair(
+        self,
+        request: _desk_pb2.ChangeRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_desk_pb2.Host, _abc.Awaitable[_desk_pb2.Host]]:
+        """Leaves the host to a person until he orders a burn-in."""
+
+    @_abc_1.abstractmethod
+    def Retire(
+        self,
+        request: _desk_pb2.ChangeRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_desk_pb2.Host, _abc.Awaitable[_desk_pb2.Host]]:
+        """Takes the host out of the fleet for good."""
+
+    @_abc_1.abstractmethod
+    def GetFleet(
+        self,
+        request: _desk_pb2.GetFleetRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_desk_pb2.Fleet, _abc.Awaitable[_desk_pb2.Fleet]]:
+        """Tripped budgets, the kill switch, open incidents."""
+
+    @_abc_1.abstractmethod
+    def RearmBudget(
+        self,
+        request: _desk_pb2.FleetChangeRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_desk_pb2.Fleet, _abc.Awaitable[_desk_pb2.Fleet]]:
+        """Lets automatic quarantines through again after budgets tripped; each host is then judged as it is."""
+
+    @_abc_1.abstractmethod
+    def StopAutomation(
+        self,
+        request: _desk_pb2.FleetChangeRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_desk_pb2.Fleet, _abc.Awaitable[_desk_pb2.Fleet]]:
+        """The kill switch: stops every automatic action at once."""
+
+    @_abc_1.abstractmethod
+    def ResumeAutomation(
+        self,
+        request: _desk_pb2.FleetChangeRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_desk_pb2.Fleet, _abc.Awaitable[_desk_pb2.Fleet]]: ...
+
+    @_abc_1.abstractmethod
+    def CloseIncident(
+        self,
+        request: _desk_pb2.CloseIncidentRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_desk_pb2.Fleet, _abc.Awaitable[_desk_pb2.Fleet]]:
+        """Closes an incident; its hosts are acquitted, or judged as they are."""
 
     @_abc_1.abstractmethod
     def Explain(

@@ -14,14 +14,20 @@ from fleetd.core.faults.documents.nvidia_smi import Line
 from fleetd.core.policy import Action
 from fleetd.model.finding import Severity
 
+MARKS = (
+    "error: xid=", "device marked unhealthy", "detected nvswitch", "] [tid ", "cper record", "set to unhealthy",
+    "detected on pci", ") detected on ",
+)  # fmt: skip
+"""What a text with something of this has one of, in lower case; looked for before anything is read."""
+
 _UUID = r"(?P<uuid>(?:GPU|MIG)-[0-9A-Fa-f-]{8,36})"
 _PCI = r"(?:PCI:)?(?P<pci>[0-9A-Fa-f]{4,8}:[0-9A-Fa-f]{2}:[0-9A-Fa-f]{2}(?:\.[0-9A-Fa-f])?)"
 _PLUGIN_XID = re.compile(r"Xid\w*Error: Xid=(?P<xid>\d{1,3})\b(?:.*?Device=" + _UUID + ")?")
 _PLUGIN_UNHEALTHY = re.compile(r"device marked unhealthy: " + _UUID)
 _GPUD = re.compile(r"\b(?P<kind>S?XID) ?(?P<code>\d{1,5}) ?(?:\([^)]{0,200}\))? detected on " + _PCI, re.IGNORECASE)
 _FM_SWITCH = re.compile(
-    r"detected NVSwitch (?P<word>non-fatal|fatal) error (?P<code>\d{5}) on .*?NVSwitch pci bus id (?P<pci>[0-9A-Fa-f:.]+)"
-    r"(?:.*?port (?P<port>\d+))?",
+    r"detected NVSwitch (?P<word>non-fatal|fatal) error (?P<code>\d{5}) on .*?NVSwitch pci bus id "
+    r"(?P<pci>[0-9A-Fa-f:.]+)(?:.*?port (?P<port>\d+))?",
     re.IGNORECASE,
 )
 _FM_SAYINGS: tuple[tuple[re.Pattern[str], str], ...] = tuple(
@@ -90,7 +96,7 @@ def _exporter_records(records: list[tuple[str, int, str]], device: str | None, f
 def _fabric_manager(line_number: int, line: str, found: Found) -> bool:
     switch = _FM_SWITCH.search(line)
     if switch is not None:
-        _sxid(switch["code"], switch["word"], switch["pci"], line_number, line, found, port=switch["port"])
+        _sxid(switch, line_number, line, found)
         return True
     head = _FM_LINE.search(line)
     if head is None:
@@ -104,16 +110,17 @@ def _fabric_manager(line_number: int, line: str, found: Found) -> bool:
     return True
 
 
-def _sxid(code: str, word: str, device: str, line: int, text: str, found: Found, port: str | None = None) -> None:
+def _sxid(switch: re.Match[str], line: int, text: str, found: Found) -> None:
     """A switch error whose severity the agent names: that word beats the table."""
-    fatal = not word.lower().startswith("non")
+    word, port = switch["word"].lower(), switch["port"]
+    fatal = not word.startswith("non")
     found.see(
-        f"nvidia.sxid.{int(code)}",
-        device,
+        f"nvidia.sxid.{int(switch['code'])}",
+        switch["pci"],
         line,
         text,
         part="" if port is None else f"link {port}",
-        why=f"{word.lower()}, says the fabric manager",
+        why=f"{word}, says the fabric manager",
         action=Action.RESET_GPU if fatal else Action.NONE,
         severity=Severity.FATAL if fatal else Severity.INFO,
     )
@@ -195,11 +202,23 @@ def _sentinel_event(node: dict[str, Any], line: int, found: Found) -> None:
         name = str(code).strip()
         catalogued = code_of_name(name)
         if name.isdigit():
-            kind = "sxid" if "sxid" in check.lower() or len(name) == len("20034") else "xid"
+            # An XID has at most three digits, an SXID five.
+            kind = "sxid" if "sxid" in check.lower() or len(name) > 3 else "xid"  # noqa: PLR2004 - see above
             catalogued = f"nvidia.{kind}.{int(name)}"
-        if catalogued is not None:
-            known = True
-            found.see(catalogued, device, line, text, at=None if at is None else str(at))
+        if catalogued is None:
+            continue
+        known = True
+        # Whether a switch error is fatal is the switch's own word, handed on; for the rest it is the agent's opinion.
+        fatal = catalogued.startswith("nvidia.sxid.") and node.get("isFatal") is True
+        found.see(
+            catalogued,
+            device,
+            line,
+            text,
+            at=None if at is None else str(at),
+            action=Action.RESET_GPU if fatal else None,
+            severity=Severity.FATAL if fatal else None,
+        )
     if not known:
         severity = Severity.ERROR if node.get("isFatal") is True else Severity.WARNING
         found.see("agent.device_unhealthy", device, line, text, part=check, severity=severity, why=text)

@@ -8,12 +8,19 @@ from fleetd.core.faults.documents.amd_values import judge_afid, judge_ras
 from fleetd.core.faults.documents.found import Found, Reading, number, slug
 from fleetd.core.faults.documents.nvidia_smi import Line
 
+MARKS = (
+    "gpu: ", "link metric table", "link status", "rocm system management", "device  [", "gpu[", "amd-smi", "amdsmi",
+    "concise info", "  mem_t", "amdgpu not found", "any gpu devices", "list of afids", "amd instinct",
+)  # fmt: skip
+"""What a text with something of this has one of, in lower case; looked for before anything is read."""
+
 _BDF = r"[0-9A-Fa-f]{4}:[0-9A-Fa-f]{2}:[0-9A-Fa-f]{2}\.[0-9A-Fa-f]"
 _GPU = re.compile(r"\s*GPU:\s*(\d+)\s*$")
 _PAIR = re.compile(r"(?P<indent>\s+)(?P<key>[A-Z][A-Z0-9_ ]{1,60}):\s*(?P<value>.*?)\s*$")
 _TABLE = re.compile(
-    rf"\s*(?:LINK METRIC TABLE|LINK STATUS|XGMI LINK STATUS|(?:GPU\d+\s+)?(?:gpu\s+)?bdf\s|GPU\d+\s+{_BDF}|(?:Read|Write)\s"
-    r"|Device\s+\[?(?:Model|Node)|\s*Name \(20 chars\)|\d+\s+\[0x[0-9a-f]+ : 0x|=+.*(?:ROCm|Concise|SMI).*=+|GPU\s+Temp\b"
+    rf"\s*(?:LINK METRIC TABLE|LINK STATUS|XGMI LINK STATUS|(?:GPU\d+\s+)?(?:gpu\s+)?bdf\s|GPU\d+\s+{_BDF}"
+    r"|(?:Read|Write)\s|Device\s+\[?(?:Model|Node)|\s*Name \(20 chars\)|\d+\s+\[0x[0-9a-f]+ : 0x"
+    r"|=+.*(?:ROCm|Concise|SMI).*=+|GPU\s+Temp\b|GPU\s+(?:XCP\s+)?POWER\b|\d+\s+(?:\d+\s+)?[\d.]+ ?W\b|\+[-=]|\|"
     r"|AMD Instinct|\d+\s+\d+\.\d+°?[cC]\s|=+$|SYSTEM INFO|Legend:)"
 )
 _LINK_STATES = re.compile(rf"\s*GPU(?P<index>\d+)\s+(?P<bdf>{_BDF})\s+(?P<states>(?:(?:N/A|SELF|[UDX])\s*)+)$")
@@ -70,7 +77,8 @@ def _line(line_number: int, line: str, device: str | None, found: Found) -> bool
         judge_ras(device, counts, found)
     elif cper is not None:
         for afid in cper["afids"].split(","):
-            judge_afid(int(afid), cper["severity"], f"GPU {cper['gpu']}", line_number, line, found, cper["at"])
+            gpu = f"GPU {cper['gpu']}"
+            judge_afid(int(afid), cper["severity"], device=gpu, line=line_number, text=line, found=found, at=cper["at"])
     else:
         return _TABLE.match(line) is not None
     return True
@@ -193,5 +201,12 @@ def _records(entry: dict[str, Any], line: int, found: Found) -> None:
     for afid in listed if isinstance(listed, list) else str(listed).split(","):
         if str(afid).strip().isdigit():
             text = f"afid {afid}, severity {entry.get('severity', 'unknown')}"
-            judge_afid(int(afid), str(entry.get("severity", "")), _device(entry), line, text, found,
-                       None if at is None else str(at))  # fmt: skip
+            judge_afid(
+                int(afid),
+                str(entry.get("severity", "")),
+                device=_device(entry),
+                line=line,
+                text=text,
+                found=found,
+                at=None if at is None else str(at),
+            )

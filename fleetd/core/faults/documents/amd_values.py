@@ -13,7 +13,7 @@ AFID_MAX = 34
 """The last AMD field identifier that the catalogue has."""
 
 _GARBAGE = 0xFFFF0
-"""A suspended GPU answers all ones, which some drivers add up as 16 counters of 16 bits: counts in multiples of this."""
+"""A suspended GPU answers all ones; drivers add that up as 16 counters of 16 bits: a count is a multiple of this."""
 
 
 def judge_ras(device: str | None, counts: Iterable[Count], found: Found) -> None:
@@ -33,7 +33,7 @@ def judge_ras(device: str | None, counts: Iterable[Count], found: Found) -> None
                 line,
                 text,
                 part=block,
-                why=f"corrected and uncorrected counts of {block.upper()} are both a multiple of {_GARBAGE}: no reading",
+                why=f"both counts of {block.upper()} are multiples of {_GARBAGE}: the answer of a GPU that is asleep",
                 action=Action.NONE,
                 severity=Severity.INFO,
             )
@@ -47,7 +47,9 @@ def _is_garbage(count: int) -> bool:
     return count > 0 and count % _GARBAGE == 0
 
 
-def judge_afid(afid: int, severity: str, device: str | None, line: int, text: str, found: Found, at: str | None) -> None:
+def judge_afid(
+    afid: int, severity: str, *, device: str | None, line: int, text: str, found: Found, at: str | None = None
+) -> None:
     """Judge an AMD field identifier by the severity that its record has; without one the catalogue's entry counts."""
     word = severity.strip().lower().removeprefix("cper_severity_").replace("_", "-")
     code = f"amd.afid.{afid}"

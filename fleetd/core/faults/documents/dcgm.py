@@ -1,4 +1,4 @@
-"""`dcgmi diag` and `dcgmi health`, as JSON of any version or as the text table.
+"""`dcgmi diag` and `dcgmi health` as JSON of any version, and what DCGM's messages mean.
 
 A test that fails is no broken GPU by itself: DCGM gives each error a number, and the catalogue has what each number
 asks for (`nvidia.dcgm.N`). Without a number the text is compared with DCGM's own messages; without a text the name of
@@ -6,12 +6,12 @@ the test decides.
 """
 
 import re
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterator
+from dataclasses import dataclass
 from typing import Any
 
 from fleetd.core.faults.documents.dcgm_errors import NAMES
-from fleetd.core.faults.documents.found import Found, number, slug
+from fleetd.core.faults.documents.found import Found, slug
 from fleetd.core.faults.documents.nvidia_smi import Line
 from fleetd.core.policy import Action
 from fleetd.model.finding import Severity
@@ -69,7 +69,7 @@ _BY_TEXT: tuple[tuple[str, str], ...] = (
 _MESSAGES = tuple((re.compile(pattern, re.IGNORECASE), code) for pattern, code in _BY_TEXT)
 _XID = re.compile(r"\bXID(?: error)?:? (\d{1,3})\b", re.IGNORECASE)
 _LOST = re.compile(r"fallen off the bus|gpu is lost", re.IGNORECASE)
-_GPU = re.compile(r"\bGPU:? (?:ID:? )?(\d+)", re.IGNORECASE)
+GPU_NAMED = re.compile(r"\bGPU:? (?:ID:? )?(\d+)", re.IGNORECASE)
 
 _BY_TEST = {
     "persistence_mode": "nvidia.dcgm.29",
@@ -100,14 +100,25 @@ ERRORS_MAX = len(NAMES) - 1
 
 
 @dataclass(slots=True, kw_only=True)
-class _Tally:
+class Tally:
     """How the tests of one document ended."""
 
     passed: int = 0
     skipped: int = 0
     first_skipped: tuple[int, str, str | None] | None = None
     """Line, evidence and device of the first one."""
-    seen: set[tuple[str, str | None]] = field(default_factory=set)
+
+    def skip(self, at: Line, device: str | None) -> None:
+        """Count a test that was not run."""
+        self.skipped += 1
+        self.first_skipped = self.first_skipped or (*at, device)
+
+    def end(self, found: Found) -> None:
+        """Say it when nothing was tested: a skipped test has not passed."""
+        if self.first_skipped is not None and not self.passed:
+            line, text, device = self.first_skipped
+            why = f"{self.skipped} tests were skipped, none has passed"
+            found.see("nvidia.dcgm.skipped", device, line, text, why=why)
 
 
 def of_message(message: str) -> str | None:
@@ -128,12 +139,10 @@ def read_json(document: Any, line: int, found: Found) -> bool:
     tests = list(_tests(document, "", 0))
     if not tests:
         return False
-    tally = _Tally()
+    tally = Tally()
     for name, result in tests:
         _result(name, result, line, tally, found)
-    if tally.skipped and not tally.passed and tally.first_skipped is not None:
-        at, text, device = tally.first_skipped
-        found.see("nvidia.dcgm.skipped", device, at, text, why=f"{tally.skipped} tests were skipped, none has passed")
+    tally.end(found)
     return True
 
 
@@ -170,7 +179,7 @@ def _devices(result: dict[str, Any]) -> list[str | None]:
     return [f"GPU {one.strip()}" for one in ids.split(",") if one.strip().isdigit()] or [None]
 
 
-def _result(test: str, result: dict[str, Any], line: int, tally: _Tally, found: Found) -> None:
+def _result(test: str, result: dict[str, Any], line: int, tally: Tally, found: Found) -> None:
     status = str(result.get("status", "")).strip().lower()
     found.values += 1
     devices = _devices(result)
@@ -179,8 +188,7 @@ def _result(test: str, result: dict[str, Any], line: int, tally: _Tally, found: 
         tally.passed += 1
         return
     if status in ("skip", "skipped", "not run"):
-        tally.skipped += 1
-        tally.first_skipped = tally.first_skipped or (line, evidence, devices[0])
+        tally.skip((line, evidence), devices[0])
         return
     if not status.startswith(("fail", "warn", "error")):
         found.wonder(line, evidence)
@@ -190,7 +198,7 @@ def _result(test: str, result: dict[str, Any], line: int, tally: _Tally, found: 
         for warning in warnings:
             _warning(test, warning, device, line, found)
         if not warnings:
-            _silent(test, status, device, line, evidence, found)
+            silent(test, status, device, (line, evidence), found)
 
 
 def _warnings(result: dict[str, Any]) -> Iterator[dict[str, Any]]:
@@ -208,7 +216,7 @@ def _warning(test: str, warning: dict[str, Any], device: str | None, line: int, 
     message = str(warning.get("warning") or warning.get("error") or warning.get("message") or "")
     error = warning.get("error_id")
     text = f"{test}: {message}"
-    named = _GPU.search(message)
+    named = GPU_NAMED.search(message)
     device = device or (None if named is None else f"GPU {named[1]}")
     if isinstance(error, int) and 0 < error <= ERRORS_MAX:
         by_text = of_message(message)
@@ -226,110 +234,15 @@ def _warning(test: str, warning: dict[str, Any], device: str | None, line: int, 
     found.see(code, device, line, text, part=slug(test), action=action, severity=grade, why=message or None)
 
 
-def _silent(test: str, status: str, device: str | None, line: int, text: str, found: Found) -> None:
+def silent(test: str, status: str, device: str | None, at: Line, found: Found) -> None:
     """A test that did not pass and does not say why."""
     name = slug(test)
     if name in _BY_TEST:
-        found.see(_BY_TEST[name], device, line, text)
+        found.see(_BY_TEST[name], device, *at)
     elif name in _ENVIRONMENT:
-        found.see("nvidia.dcgm.environment", device, line, text, part=name)
+        found.see("nvidia.dcgm.environment", device, *at, part=name)
     elif status.startswith("warn"):
-        found.see("nvidia.dcgm.test_failed", device, line, text, part=name, action=Action.MONITOR,
+        found.see("nvidia.dcgm.test_failed", device, *at, part=name, action=Action.MONITOR,
                   severity=Severity.WARNING)  # fmt: skip
     else:
-        found.see("nvidia.dcgm.test_failed", device, line, text, part=name)
-
-
-# ── the text table ──────────────────────────────────────────────────────────────────────────────────────────────────
-
-_ROW = re.compile(r"\s*\|(?P<name>[^|]*)\|(?P<value>[^|]*)\|\s*$")
-_STATUS = re.compile(r"(?P<status>Pass|Fail|Skip|Warn|Failure|Warning|Healthy)\b\s*(?:-\s*(?P<what>GPUs?:\s*(?P<gpus>[\d, ]+)|All))?", re.IGNORECASE)  # noqa: E501 - one row of the table
-
-
-@dataclass(slots=True, kw_only=True)
-class _Table:
-    """The row that is being read: a long text goes on in the rows below, cut at the cell's width inside words."""
-
-    test: str = ""
-    message: str = ""
-    line: int = 0
-    open: bool = False
-    failed: dict[str, tuple[int, str, str, list[str | None]]] = field(default_factory=dict)
-    """Test → line, row, status and GPUs: what has not passed."""
-    explained: set[str] = field(default_factory=set)
-
-
-def read_text(lines: Sequence[Line], found: Found) -> set[int]:
-    """Read the table of `dcgmi diag` or `dcgmi health`; return the numbers of the lines that were understood."""
-    claimed: set[int] = set()
-    table, tally = _Table(), _Tally()
-    for line_number, line in lines:
-        row = _ROW.match(line)
-        if row is None:
-            _close(table, found)
-            continue
-        if _row(row["name"].strip(), row["value"], line_number, line, table, tally, found):
-            claimed.add(line_number)
-            found.values += 1
-    _close(table, found)
-    for test, (line_number, line, status, devices) in table.failed.items():
-        if test not in table.explained:
-            for device in devices:
-                _silent(test, status, device, line_number, line, found)
-    if tally.skipped and not tally.passed and tally.first_skipped is not None:
-        at, text, device = tally.first_skipped
-        found.see("nvidia.dcgm.skipped", device, at, text, why=f"{tally.skipped} tests were skipped, none has passed")
-    return claimed
-
-
-def _row(name: str, value: str, line_number: int, line: str, table: _Table, tally: _Tally, found: Found) -> bool:
-    status = _STATUS.match(value.strip())
-    if name.lower() in ("warning", "error", "info"):
-        _close(table, found)
-        # A cell is one space, the text, and padding: only the first space is the table's.
-        table.open, table.line, table.message = name.lower() != "info", line_number, value[1:]
-        return True
-    if not name and status is None:
-        if table.open:
-            table.message = table.message[: 8 * 1024] + value[1:]
-        return table.open
-    if status is None:
-        _close(table, found)
-        return False
-    _close(table, found)
-    table.test = name or table.test
-    _status(table, status, line_number, line, tally)
-    return True
-
-
-def _status(table: _Table, status: re.Match[str], line_number: int, line: str, tally: _Tally) -> None:
-    word = status["status"].lower()
-    devices: list[str | None] = [f"GPU {n.strip()}" for n in (status["gpus"] or "").split(",") if n.strip()]
-    if word in ("pass", "healthy"):
-        tally.passed += 1
-    elif word == "skip":
-        tally.skipped += 1
-        tally.first_skipped = tally.first_skipped or (line_number, line, devices[0] if devices else None)
-    elif table.test:
-        table.failed[table.test] = (line_number, line, word, devices or [None])
-
-
-def _close(table: _Table, found: Found) -> None:
-    """End a message: what was cut at the cell's edge is one text again."""
-    if not table.open:
-        return
-    table.open = False
-    message = " ".join(_unwrap(table.message).split())
-    code = of_message(message)
-    gpu = _GPU.search(message)
-    device = None if gpu is None else f"GPU {gpu[1]}"
-    if code is None:
-        found.wonder(table.line, message)
-        return
-    table.explained.add(table.test)
-    found.see(code, device, table.line, message)
-
-
-def _unwrap(message: str) -> str:
-    """Drop the two spaces of padding that the table puts where it cuts a line (`second  s started` → `seconds`)."""
-    return re.sub(r"(?<=\S)  (?=\S)", "", message)
+        found.see("nvidia.dcgm.test_failed", device, *at, part=name)

@@ -9,10 +9,18 @@ from dataclasses import dataclass
 
 from fleetd.core.faults.documents.amd_values import judge_afid, judge_ras
 from fleetd.core.faults.documents.found import Found, number
+from fleetd.core.faults.documents.nvidia_fields import Field
+from fleetd.core.faults.documents.nvidia_query import field_of_name
 from fleetd.core.faults.documents.nvidia_smi import Line
-from fleetd.core.faults.documents.nvidia_values import Field, Value, judge_values
+from fleetd.core.faults.documents.nvidia_values import Value, judge_values
 from fleetd.core.policy import Action
 from fleetd.model.finding import Severity
+
+MARKS = (
+    "# help ", "# type ", "dcgm_fi_", "dcgm_exp_", "nvidia_smi_", "gpu_health", "gpu_afid", "gpu_ecc_", 'gpu_id="',
+    "rocm_ras_",
+)  # fmt: skip
+"""What a text with something of this has one of, in lower case; looked for before anything is read."""
 
 _SAMPLE = re.compile(
     r"\s*(?P<name>[A-Za-z_:][\w:]{0,200})\s*(?:\{(?P<labels>[^}]{0,4000})\})?\s+(?P<value>[+-]?[\w.+-]{1,40})"
@@ -46,31 +54,6 @@ _DCGM = {
     "GPU_RECOVERY_ACTION": Field.RECOVERY_ACTION,
     "GET_GPU_RECOVERY_ACTION": Field.RECOVERY_ACTION,
 }
-_SMI: tuple[tuple[re.Pattern[str], Field], ...] = tuple(
-    (re.compile(pattern), field)
-    for pattern, field in (
-        (r"remapped_rows_(?:un)correctable", Field.REMAP_UNCORRECTABLE),
-        (r"remapped_rows_correctable", Field.REMAP_CORRECTABLE),
-        (r"remapped_rows_pending", Field.REMAP_PENDING),
-        (r"remapped_rows_failure", Field.REMAP_FAILURE),
-        (r"remapped_rows_histogram_none", Field.REMAP_BANKS_NONE),
-        (r"retired_pages_(?:multiple_)?single_bit_ecc_count|retired_pages_sbe", Field.RETIRED_SBE),
-        (r"retired_pages_double_bit(?:_ecc)?_count|retired_pages_dbe", Field.RETIRED_DBE),
-        (r"retired_pages_pending", Field.RETIRED_PENDING),
-        (r"ecc_errors_uncorrected_volatile_(?:dram|device_memory)", Field.VOLATILE_DRAM_UE),
-        (r"ecc_errors_uncorrected_volatile_sram", Field.VOLATILE_SRAM_UE),
-        (r"ecc_errors_uncorrected_aggregate_(?:dram|device_memory)", Field.AGGREGATE_DRAM_UE),
-        (r"ecc_errors_uncorrected_aggregate_sram", Field.AGGREGATE_SRAM_UE),
-        (r"ecc_errors_uncorrected_aggregate_sram_thresholdExceeded|.*sram_threshold_exceeded", Field.SRAM_THRESHOLD),
-        (r"gpu_recovery_action", Field.RECOVERY_ACTION),
-        (r"reset_status_reset_required", Field.RESET_REQUIRED),
-        (r"reset_status_drain_and_reset_recommended", Field.DRAIN_RECOMMENDED),
-        (r"clocks_(?:event|throttle)_reasons_hw_slowdown", Field.HW_SLOWDOWN),
-        (r"clocks_(?:event|throttle)_reasons_hw_thermal_slowdown", Field.HW_THERMAL),
-        (r"clocks_(?:event|throttle)_reasons_hw_power_brake_slowdown", Field.HW_POWER_BRAKE),
-        (r"clocks_(?:event|throttle)_reasons_sw_thermal_slowdown", Field.SW_THERMAL),
-    )
-)
 _REASON_BITS = {
     0x08: Field.HW_SLOWDOWN,
     0x20: Field.SW_THERMAL,
@@ -174,7 +157,8 @@ def _nvidia(sample: Sample) -> list[Value]:
         fields = [field for bit, field in _REASON_BITS.items() if int(max(count, 0)) & bit]
     elif sample.name.startswith("nvidia_smi_"):
         short = sample.name.removeprefix("nvidia_smi_")
-        fields = [field for pattern, field in _SMI if pattern.fullmatch(short)][:1]
+        field = field_of_name(short)
+        fields = [] if field is None else [field]
     return [
         Value(field=field, device=sample.device, value=sample.value, line=sample.line, text=sample.text)
         for field in fields
@@ -213,7 +197,7 @@ def _nvlink(sample: Sample, count: float, found: Found) -> None:
     name = sample.name.lower()
     kind = "recovery" if "recovery" in name else "replay" if "replay" in name else "crc"
     # Counters of a life: their growth would tell, one scrape cannot.
-    found.see(f"nvidia.nvlink.{kind}", sample.device, sample.line, sample.text, why=f"{count:.0f} since the driver loaded",
+    found.see(f"nvidia.nvlink.{kind}", sample.device, sample.line, sample.text, why=f"{count:.0f} so far",
               action=Action.MONITOR, severity=Severity.WARNING)  # fmt: skip
 
 
@@ -225,7 +209,8 @@ def _fabric(sample: Sample, count: float, found: Found) -> None:
 
 
 def _afid(sample: Sample, count: float, found: Found) -> None:
-    judge_afid(int(count), sample.labels.get("severity", ""), sample.device, sample.line, sample.text, found, None)
+    severity = sample.labels.get("severity", "")
+    judge_afid(int(count), severity, device=sample.device, line=sample.line, text=sample.text, found=found)
 
 
 def _health(sample: Sample, count: float, found: Found) -> None:

@@ -8,6 +8,9 @@ from fleetd.core.faults.documents.nvidia_smi import Line
 from fleetd.core.policy import Action
 from fleetd.model.finding import Severity
 
+MARKS = ("proc'd: ", ": faulty")
+"""What a text with something of this has one of, in lower case; looked for before anything is read."""
+
 _VERDICT = re.compile(r"\s*GPU (?P<gpu>\d+): (?P<verdict>OK|FAULTY)\s*$")
 _PROGRESS = re.compile(r".*proc'd: .*errors: ")
 _ERRORS = re.compile(r"(?P<count>-?\d+)\s+(?:\((?P<word>WARNING!|DIED!)\))?")

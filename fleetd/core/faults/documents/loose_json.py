@@ -5,8 +5,11 @@ import re
 from dataclasses import dataclass, field
 from typing import Any
 
-_FAILURES_MAX = 64
+_FAILURES_MAX = 16
 """Places where decoding may fail before the rest is given up: each failure may have read to the end."""
+_REPAIRS_MAX = 2
+_REPAIR_MAX = 4 << 20
+"""Characters that are worth repairing: what people abridge by hand is short."""
 
 _OPENING = re.compile(r'^[ \t]*(?=\{\s*["}]|\[\s*[\[{"\]])', re.MULTILINE)
 """Where a document begins: not at the `[  12.345]` of a kernel log, nor at the `{1}` of a hardware error."""
@@ -18,8 +21,8 @@ _TRAILING = re.compile(r'"(?:[^"\\]|\\.)*"|,(?=\s*[\]}])')
 class LooseJson:
     """What was decoded of a text."""
 
-    values: list[tuple[int, Any]] = field(default_factory=list)
-    """Line on which the document starts, and its value."""
+    values: list[tuple[int, int, Any]] = field(default_factory=list)
+    """First and last line of a document, and its value."""
     prose: list[tuple[int, str]] = field(default_factory=list)
     """Lines outside any document, with their numbers."""
     repaired: bool = False
@@ -30,7 +33,7 @@ class LooseJson:
 
 def has_document(text: str) -> bool:
     """Whether a JSON object or array seems to begin somewhere."""
-    return _OPENING.search(text) is not None
+    return "{" in text and _OPENING.search(text) is not None
 
 
 def decode(text: str) -> LooseJson:
@@ -50,17 +53,17 @@ def decode(text: str) -> LooseJson:
         try:
             value, end = decoder.raw_decode(text, start)
         except (ValueError, RecursionError):
-            repaired = _repair(text[start:])
-            if repaired is None:
+            plain = _repair(text[start:]) if failures < _REPAIRS_MAX else None
+            if plain is None:
                 failures += 1
                 found.broken = found.broken or start_line
                 newline = text.find("\n", start)
                 position = len(text) if newline < 0 or failures >= _FAILURES_MAX else newline + 1
                 continue
-            value, end = repaired, len(text)
+            value, end = plain[0], start + plain[1]
             found.repaired = True
         if isinstance(value, dict | list):
-            found.values.append((start_line, value))
+            found.values.append((start_line, start_line + text.count("\n", start, end), value))
         position = end
     return found
 
@@ -71,17 +74,19 @@ def _prose(found: LooseJson, text: str, line: int) -> None:
             found.prose.append((line + offset, words))
 
 
-def _repair(text: str) -> Any:
-    """Read one document without dots and trailing commas; None when that does not help."""
+def _repair(text: str) -> tuple[Any, int] | None:
+    """Read one document with its dots and trailing commas blanked; return it and its length, None if it is no help."""
 
-    def keep_strings(match: re.Match[str]) -> str:
-        return match[0] if match[0].startswith('"') else ""
+    def blank(match: re.Match[str]) -> str:
+        return match[0] if match[0].startswith('"') else " " * len(match[0])
 
-    plain = _TRAILING.sub(keep_strings, _CUT.sub(keep_strings, text))
+    if len(text) > _REPAIR_MAX:
+        return None
+    plain = _TRAILING.sub(blank, _CUT.sub(blank, text))
     if plain == text:
         return None
     try:
-        value, _ = json.JSONDecoder().raw_decode(plain)
+        value, end = json.JSONDecoder().raw_decode(plain)
     except (ValueError, RecursionError):
         return None
-    return value
+    return value, end

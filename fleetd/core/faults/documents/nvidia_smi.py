@@ -11,6 +11,13 @@ from fleetd.core.faults.documents.nvidia_values import judge_readings
 Line = tuple[int, str]
 """A line with its number."""
 
+MARKS = (
+    "nvsmi log", "nvidia-smi", "nvml:", "inforom is corrupted", "device handle for gpu", "no devices were found",
+    "gpu is lost", "ecc errors", "ecc mode", "remapped rows", "retired pages", "clocks event reasons",
+    "clocks throttle reasons", "gpu recovery action", "gpu reset status", "gpu 0000", "err! ",
+)  # fmt: skip
+"""What a text with something of this has one of, in lower case; looked for before anything is read."""
+
 _GPU = re.compile(r"GPU\s+((?:[0-9A-Fa-f]{4,8}:)?[0-9A-Fa-f]{2}:[0-9A-Fa-f]{2}\.[0-9A-Fa-f])\s*$")
 _PAIR = re.compile(r"(?P<indent>\s*)(?P<key>[^\s:|#<{\[][^:|]{0,60}?)\s*(?P<gap>\s:|:\s|:$)\s*(?P<value>.*?)\s*$")
 _SECTION = re.compile(r"(?P<indent>\s+)(?P<key>[A-Z][\w ./()-]{1,60}?)\s*$")
@@ -36,19 +43,33 @@ _SAYINGS: tuple[tuple[re.Pattern[str], str], ...] = (
     (re.compile(r"Failed to initialize NVML: ", re.IGNORECASE), "nvidia.smi.nvml_init"),
 )  # fmt: skip
 """What nvidia-smi says in place of a report, the most telling first."""
+_ANY_SAYING = re.compile(r"handle|gpu is lost|inforom|no devices|driver|nvml", re.IGNORECASE)
+"""Every saying has one of these: most lines are done with here."""
 
 
 def read_text(lines: Sequence[Line], found: Found) -> set[int]:
     """Read every report, table and saying among the lines; return the numbers of the lines that were understood."""
     claimed: set[int] = set()
     judge_readings(_readings(lines, claimed, found), found)
+    device: str | None = None
     for number_, line in lines:
-        if number_ not in claimed and (_table(number_, line, found) or _saying(number_, line, found)):
-            claimed.add(number_)
+        if number_ in claimed:
+            continue
+        row = _TABLE_ROW.match(line.lstrip())
+        if row is not None:
+            device = row["address"]
+            _table(number_, line, row, found)
+        elif device is not None and line.lstrip().startswith("|") and "ERR!" in line:
+            found.see("nvidia.nvml.unknown_error", device, number_, line)
+        elif not _saying(number_, line, found):
+            continue
+        claimed.add(number_)
     return claimed
 
 
 def _saying(line_number: int, line: str, found: Found) -> bool:
+    if "NVRM" in line or _ANY_SAYING.search(line) is None:
+        return False
     for pattern, code in _SAYINGS:
         match = pattern.search(line)
         if match is not None:
@@ -57,19 +78,15 @@ def _saying(line_number: int, line: str, found: Found) -> bool:
     return False
 
 
-def _table(line_number: int, line: str, found: Found) -> bool:
-    """A GPU's row of the overview: `|   0  NAME  On | 00000000:07:00.0 Off |   0 |`."""
-    match = _TABLE_ROW.match(line.lstrip())
-    if match is None:
-        return False
+def _table(line_number: int, line: str, row: re.Match[str], found: Found) -> None:
+    """A GPU's first row of the overview: `|   0  NAME  On | 00000000:07:00.0 Off |   0 |`."""
     found.values += 1
-    errors = number(match["ecc"])
+    errors = number(row["ecc"])
     if errors:
         why = f"{errors:.0f} uncorrectable errors since the last reset"
-        found.see("nvidia.ecc.dram_ue", match["address"], line_number, line, why=why)
+        found.see("nvidia.ecc.dram_ue", row["address"], line_number, line, why=why)
     if "ERR!" in line or "Unknown Error" in line:
-        found.see("nvidia.nvml.unknown_error", match["address"], line_number, line)
-    return True
+        found.see("nvidia.nvml.unknown_error", row["address"], line_number, line)
 
 
 @dataclass(slots=True, kw_only=True)

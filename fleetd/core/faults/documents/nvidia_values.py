@@ -5,11 +5,11 @@ more than four SRAM uncorrectable errors in the board's life or the threshold fl
 """
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from enum import StrEnum
 
 from fleetd.core.faults.documents.found import Found, Reading, number
+from fleetd.core.faults.documents.nvidia_fields import Field, field_of
 from fleetd.core.policy import Action
 from fleetd.model.finding import Severity
 
@@ -18,82 +18,10 @@ SRAM_UE_MAX = 4
 _YES = frozenset({"yes", "true", "1", "active", "enabled"})
 
 
-class Field(StrEnum):
-    """The values that can say something about a GPU's health."""
-
-    REMAP_CORRECTABLE = "rows remapped after correctable errors"
-    REMAP_UNCORRECTABLE = "rows remapped after uncorrectable errors"
-    REMAP_PENDING = "row remapping pending"
-    REMAP_FAILURE = "row remapping failed"
-    REMAP_BANKS_NONE = "banks without spare rows"
-    RETIRED_SBE = "pages retired after single-bit errors"
-    RETIRED_DBE = "pages retired after double-bit errors"
-    RETIRED_PENDING = "page retirement pending"
-    VOLATILE_SRAM_UE = "uncorrectable SRAM errors since the reset"
-    VOLATILE_DRAM_UE = "uncorrectable DRAM errors since the reset"
-    AGGREGATE_SRAM_UE = "uncorrectable SRAM errors in the board's life"
-    AGGREGATE_DRAM_UE = "uncorrectable DRAM errors in the board's life"
-    SRAM_THRESHOLD = "SRAM error threshold exceeded"
-    RECOVERY_ACTION = "recovery action"
-    RESET_REQUIRED = "reset required"
-    DRAIN_RECOMMENDED = "drain and reset recommended"
-    HW_SLOWDOWN = "hardware slowdown"
-    HW_THERMAL = "hardware thermal slowdown"
-    HW_POWER_BRAKE = "hardware power brake"
-    SW_THERMAL = "software thermal slowdown"
-    FABRIC_STATE = "fabric state"
-    FABRIC_STATUS = "fabric status"
-    FABRIC_BANDWIDTH = "fabric bandwidth"
-    FABRIC_SUMMARY = "fabric health"
-    PCIE_WIDTH_MAX = "widest PCIe link"
-    PCIE_WIDTH = "PCIe link width"
-    TEMPERATURE = "temperature"
-    TEMPERATURE_SLOWDOWN = "temperature at which the GPU slows down"
-    PRODUCT = "product"
-
-
-_REASONS = r"clocks_(?:event|throttle)_reasons/(?:.*/)?(?:clocks_(?:event|throttle)_reason_)?"
-_PATHS: tuple[tuple[str, Field], ...] = (
-    (r"remapped_rows/(?:correctable_error|remapped_row_corr)", Field.REMAP_CORRECTABLE),
-    (r"remapped_rows/(?:uncorrectable_error|remapped_row_unc)", Field.REMAP_UNCORRECTABLE),
-    (r"remapped_rows/(?:remapped_row_)?pending", Field.REMAP_PENDING),
-    (r"remapped_rows/(?:remapping_failure_occurred|remapped_row_failure)", Field.REMAP_FAILURE),
-    (r"remapped_rows/(?:bank_remap_availability|row_remapper)_histogram/(?:row_remapper_histogram_)?none",
-     Field.REMAP_BANKS_NONE),
-    (r"retired_pages/(?:single_bit_ecc|multiple_single_bit_retirement/retired_count)", Field.RETIRED_SBE),
-    (r"retired_pages/(?:double_bit_ecc|double_bit_retirement/retired_count)", Field.RETIRED_DBE),
-    (r"retired_pages/pending.*", Field.RETIRED_PENDING),
-    (r"ecc_errors/volatile/sram_uncorrectable.*", Field.VOLATILE_SRAM_UE),
-    (r"ecc_errors/volatile/(?:dram_uncorrectable.*|double_bit/(?:device_memory|total))", Field.VOLATILE_DRAM_UE),
-    (r"ecc_errors/aggregate/sram_uncorrectable.*", Field.AGGREGATE_SRAM_UE),
-    (r"ecc_errors/aggregate/(?:dram_uncorrectable.*|double_bit/(?:device_memory|total))", Field.AGGREGATE_DRAM_UE),
-    (r"ecc_errors/(?:aggregate/)?sram_threshold_exceeded", Field.SRAM_THRESHOLD),
-    (r"gpu_recovery_action", Field.RECOVERY_ACTION),
-    (r"gpu_reset_status/reset_required", Field.RESET_REQUIRED),
-    (r"gpu_reset_status/drain_and_reset_recommended", Field.DRAIN_RECOMMENDED),
-    (_REASONS + "hw_slowdown", Field.HW_SLOWDOWN),
-    (_REASONS + "hw_thermal_slowdown", Field.HW_THERMAL),
-    (_REASONS + "hw_power_brake_slowdown", Field.HW_POWER_BRAKE),
-    (_REASONS + "sw_thermal_slowdown", Field.SW_THERMAL),
-    (r"fabric/state", Field.FABRIC_STATE),
-    (r"fabric/status", Field.FABRIC_STATUS),
-    (r"fabric/health/bandwidth", Field.FABRIC_BANDWIDTH),
-    (r"fabric/health/(?:health_)?summary", Field.FABRIC_SUMMARY),
-    (r"pci/(?:pci_)?gpu_link_info/(?:link_width/max|link_widths/max_link_width)", Field.PCIE_WIDTH_MAX),
-    (r"pci/(?:pci_)?gpu_link_info/(?:link_width/current|link_widths/current_link_width)", Field.PCIE_WIDTH),
-    (r"temperature/(?:gpu_current_temp|gpu_temp)", Field.TEMPERATURE),
-    (r"temperature/(?:gpu_slowdown_temp|gpu_temp_slow_threshold)", Field.TEMPERATURE_SLOWDOWN),
-    (r"product_name", Field.PRODUCT),
-)  # fmt: skip
-_FIELDS = tuple((re.compile(pattern), field) for pattern, field in _PATHS)
-
-_UNANSWERED = re.compile(r"\[?(?:unknown error|err!|gpu is lost|gpu requires reset|unable to [a-z ]+)\.?\]?", re.IGNORECASE)
+_UNANSWERED = re.compile(
+    r"\[?(?:unknown error|err!|gpu is lost|gpu requires reset|unable to [a-z ]+)\.?\]?", re.IGNORECASE
+)
 """What NVML's errors look like where a value should stand."""
-
-
-def field_of(path: str) -> Field | None:
-    """Return what a path of nvidia-smi's text or XML stands for; None for what says nothing about health."""
-    return next((field for pattern, field in _FIELDS if pattern.fullmatch(path)), None)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -107,14 +35,22 @@ class Value:
     text: str
 
 
-def judge_readings(readings: Iterable[Reading], found: Found) -> None:
-    """Judge the readings of any number of GPUs, each by itself, in the order of the document."""
+def judge_readings(
+    readings: Iterable[Reading], found: Found, look_up: Callable[[str], Field | None] = field_of
+) -> None:
+    """Judge the readings of any number of GPUs, each by itself, in the order of the document.
+
+    Args:
+        readings: What was read.
+        found: Where the result goes.
+        look_up: What a path stands for.
+    """
     gpus: dict[str | None, list[Value]] = {}
     unanswered: set[tuple[str | None, str]] = set()
     for reading in readings:
         if _UNANSWERED.fullmatch(reading.value):
             _unanswered(reading, unanswered, found)
-        field = field_of(reading.path)
+        field = look_up(reading.path)
         if field is not None:
             gpus.setdefault(reading.device, []).append(
                 Value(field=field, device=reading.device, value=reading.value, line=reading.line, text=reading.text)
@@ -178,9 +114,8 @@ def judge_values(values: Sequence[Value], found: Found) -> None:
     found.values += len(values)
     gpu = Gpu(values)
     seer = _Seer(gpu, found)
-    _memory(gpu, seer)
-    _recovery(gpu, seer)
-    _state(gpu, seer)
+    for judge in (_rows, _pages, _ecc, _recovery, _clocks, _links):
+        judge(gpu, seer)
 
 
 class _Seer:
@@ -203,7 +138,7 @@ class _Seer:
             self._found.see(code, value.device, value.line, value.text, why=why, action=action, severity=severity)
 
 
-def _memory(gpu: Gpu, seer: _Seer) -> None:
+def _rows(gpu: Gpu, seer: _Seer) -> None:
     if gpu.yes(Field.REMAP_FAILURE):
         seer.see("nvidia.remap.failed", Field.REMAP_FAILURE)
     if gpu.yes(Field.REMAP_PENDING):
@@ -217,12 +152,18 @@ def _memory(gpu: Gpu, seer: _Seer) -> None:
         seer.see("nvidia.remap.done", Field.REMAP_UNCORRECTABLE)
     if gpu.total(Field.REMAP_BANKS_NONE):
         seer.see("nvidia.remap.banks_exhausted", Field.REMAP_BANKS_NONE)
+
+
+def _pages(gpu: Gpu, seer: _Seer) -> None:
     retired = gpu.total(Field.RETIRED_SBE) + gpu.total(Field.RETIRED_DBE)
     if retired >= RETIRED_PAGES_MAX:
         more = Field.RETIRED_DBE if gpu.total(Field.RETIRED_DBE) else Field.RETIRED_SBE
         seer.see("nvidia.retired_pages.limit", more, f"{retired:.0f} retired pages, the limit is {RETIRED_PAGES_MAX}")
     elif gpu.yes(Field.RETIRED_PENDING):
         seer.see("nvidia.retired_pages.pending", Field.RETIRED_PENDING)
+
+
+def _ecc(gpu: Gpu, seer: _Seer) -> None:
     in_life = gpu.total(Field.AGGREGATE_SRAM_UE)
     if gpu.yes(Field.SRAM_THRESHOLD):
         seer.see("nvidia.ecc.sram_threshold", Field.SRAM_THRESHOLD)
@@ -275,7 +216,7 @@ def _recovery(gpu: Gpu, seer: _Seer) -> None:
 _FABRIC_GOOD = frozenset({"", "n/a", "not supported", "success", "completed", "full", "healthy", "none"})
 
 
-def _state(gpu: Gpu, seer: _Seer) -> None:
+def _clocks(gpu: Gpu, seer: _Seer) -> None:
     if gpu.yes(Field.HW_POWER_BRAKE):
         seer.see("nvidia.throttle.power_brake", Field.HW_POWER_BRAKE)
     if gpu.yes(Field.HW_THERMAL):
@@ -287,6 +228,9 @@ def _state(gpu: Gpu, seer: _Seer) -> None:
         seer.see("nvidia.throttle.sw_thermal", Field.SW_THERMAL)
     elif limit is not None and now is not None and now >= limit > 0:
         seer.see("nvidia.throttle.hw_thermal", Field.TEMPERATURE, f"{now:.0f} °C, it slows down at {limit:.0f} °C")
+
+
+def _links(gpu: Gpu, seer: _Seer) -> None:
     state, status = gpu.text(Field.FABRIC_STATE).lower(), gpu.text(Field.FABRIC_STATUS).lower()
     if state in ("in progress", "not started"):
         seer.see("nvidia.fabric.not_ready", Field.FABRIC_STATE)

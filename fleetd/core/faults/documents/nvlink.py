@@ -10,10 +10,17 @@ from fleetd.core.faults.documents.nvidia_smi import Line
 from fleetd.core.policy import Action
 from fleetd.model.finding import Severity
 
+MARKS = ("(uuid: ", "gpuid ", "connection traversing")
+"""What a text with something of this has one of, in lower case; looked for before anything is read."""
+
 _GPU = re.compile(r"\s*GPU (?P<index>\d+): (?P<name>.*?)\s*\(UUID: (?P<uuid>[\w/-]+)\)\s*$")
 _LINK = re.compile(r"\s*Link (?P<link>\d+)\s*:\s*(?P<value>.*?)\s*$")
 _ALL_INACTIVE = re.compile(r"Unable to retrieve NVLink information as all links are inactive", re.IGNORECASE)
 _DCGM_GPU = re.compile(r"\s*gpuId (?P<index>\d+):\s*$")
+_TOPOLOGY = re.compile(
+    r"\s*(?:GPU|NIC)\d+\s+(?:X|NV\d+|SYS|NODE|PHB|PXB|PIX|GPU\d+)\b|\s*(?:X|SYS|NODE|PHB|PXB|PIX|NV#)\s+= "
+)
+"""`nvidia-smi topo -m`: how the GPUs are connected, nothing about their health."""
 _DCGM_LINKS = re.compile(r"\s*[UDX_](?:\s+[UDX_])*\s*$")
 _NO_NVLINK_EXPECTED = re.compile(r"PCIe|GH200|\bMIG\b|\b(?:L4|L40S?|T4|A10|A16|A2)\b", re.IGNORECASE)
 """Products on which inactive links are normal: no bridge, no switch, or links that go elsewhere."""
@@ -46,12 +53,12 @@ def read_text(lines: Sequence[Line], found: Found) -> set[int]:
             if gpus:
                 gpus[-1].none_active, gpus[-1].text = True, line
         elif link is not None and gpus:
-            _link(gpus[-1], int(link["link"]), link["value"], line_number, line, found)
+            _link(gpus[-1], link, (line_number, line), found)
         elif (header := _DCGM_GPU.match(line)) is not None:
             dcgm = f"GPU {header['index']}"
         elif dcgm is not None and _DCGM_LINKS.match(line):
             _dcgm_links(dcgm, line_number, line, found)
-        else:
+        elif not _TOPOLOGY.match(line):
             continue
         found.values += 1
         claimed.add(line_number)
@@ -59,23 +66,22 @@ def read_text(lines: Sequence[Line], found: Found) -> set[int]:
     return claimed
 
 
-def _link(gpu: _Gpu, link: int, value: str, line_number: int, line: str, found: Found) -> None:
+def _link(gpu: _Gpu, match: re.Match[str], at: Line, found: Found) -> None:
     """A line of a link: a speed, `<inactive>`, or `NAME Errors: N`."""
+    link, value = int(match["link"]), match["value"]
     lowered = value.lower()
     if "inactive" in lowered:
         gpu.inactive.add(link)
         if len(gpu.inactive) == 1:
-            gpu.line, gpu.text = line_number, line
+            gpu.line, gpu.text = at
     elif lowered.endswith(("gb/s", "mb/s")):
         gpu.active.add(link)
     elif ":" in value:
         name, _, count = value.rpartition(":")
-        _counter(name, number(count), gpu.device, link, line_number, line, found)
+        _counter(name, number(count), device=gpu.device, link=str(link), at=at, found=found)
 
 
-def _counter(
-    name: str, count: float | None, device: str, link: int | str, line: int | None, text: str, found: Found
-) -> None:
+def _counter(name: str, count: float | None, *, device: str, link: str, at: Line, found: Found) -> None:
     """Judge one error counter: corrected by the link itself, or a link that had to be trained again."""
     found.values += 1
     if not count or count < 0:
@@ -91,7 +97,7 @@ def _counter(
         code = "nvidia.nvlink.crc"
     else:
         return
-    found.see(code, device, line, text, part=f"link {link}", why=f"{name.strip()} {count:.0f} on link {link}")
+    found.see(code, device, *at, part=f"link {link}", why=f"{name.strip()} {count:.0f} on link {link}")
 
 
 def _dcgm_links(device: str, line_number: int, line: str, found: Found) -> None:
@@ -120,7 +126,9 @@ def _judge_inactive(gpus: Sequence[_Gpu], found: Found) -> None:
             why = f"inactive here and wired on boards of this kind: links {links}"
             found.see("nvidia.nvlink.inactive", gpu.device, gpu.line, gpu.text, why=why)
         else:
-            why = "no other GPU of the document shows that this link should be active: normal without a bridge or switch"
+            why = (
+                "no other GPU of the document shows that this link should be active: normal without a bridge or switch"
+            )
             found.see(
                 "nvidia.nvlink.inactive",
                 gpu.device,
@@ -141,7 +149,8 @@ def read_dcgm_json(document: dict[str, Any], line: int, found: Found) -> bool:
         return False
     device = next((title for title in titles if re.fullmatch(r"GPU \d+", title)), "")
     for name, count, link in _dcgm_counters(body):
-        _counter(name, count, device, link, line, f"{device} link {link}: {name}: {count}", found)
+        text = f"{device} link {link}: {name}: {count}"
+        _counter(name, count, device=device, link=link, at=(line, text), found=found)
     return True
 
 

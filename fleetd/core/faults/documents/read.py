@@ -5,7 +5,7 @@ there reads, in turn, the lines that those before it have not understood.
 """
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,9 +13,11 @@ from fleetd.core.faults.documents import (
     agents,
     amd_smi,
     dcgm,
+    dcgm_table,
     exposition,
     gpu_burn,
     loose_json,
+    nvidia_query,
     nvidia_smi,
     nvlink,
 )
@@ -32,39 +34,17 @@ _LINE_MAX = 4096
 """Characters of a line that are looked at: no tool writes longer ones outside JSON."""
 
 TextReader = Callable[[Sequence[Line], Found], set[int]]
-_TEXT: tuple[tuple[str, re.Pattern[str], TextReader], ...] = tuple(
-    (name, re.compile(marks, re.IGNORECASE | re.MULTILINE), reader)
-    for name, marks, reader in (
-        (
-            "prometheus",
-            r"^\s*# (?:HELP|TYPE) \w|^\s*(?:DCGM_|nvidia_|gpu_|rocm_|amd_|amdgpu_|rdc_|pcie_)\w+(?:\{[^}\n]*\})? [-+\d]",
-            exposition.read,
-        ),
-        (
-            "nvidia-smi",
-            r"NVSMI LOG|NVIDIA-SMI|\bNVML: |infoROM is corrupted|device handle for gpu|No devices were found|GPU is lost"
-            r"|^\s*(?:ECC Errors|Remapped Rows|Retired Pages|Clocks (?:Event|Throttle) Reasons|GPU Recovery Action)\b"
-            r"|^GPU [0-9a-f]{8}:[0-9a-f]{2}:|\|\s*\d+\s+[^|]*\|\s*[0-9a-f]{4,8}:[0-9a-f]{2}:[0-9a-f]{2}\.\d",
-            nvidia_smi.read_text,
-        ),
-        ("nvidia-smi", r"^\s*GPU \d+: .*\(UUID: |^\s*gpuId \d+:", nvlink.read_text),
-        ("dcgm", r"^\s*\|[^|\n]*\|\s*(?:Pass|Fail|Skip|Warn|Healthy)\b|^\s*\|\s*(?:Warning|Error)\s*\|", dcgm.read_text),
-        (
-            "amd-smi",
-            r"^\s*GPU: *\d+\s*$|LINK METRIC TABLE|LINK STATUS|ROCm System Management|^Device\s+\[|^\s*GPU\[\d+\]|amd-?smi"
-            r"|Concise Info|amdgpu not found|any GPU devices|list of afids|^GPU\d+\s",
-            amd_smi.read_text,
-        ),
-        ("agent", r"proc'd: .*errors: |^\s*GPU \d+: (?:OK|FAULTY)\s*$", gpu_burn.read_text),
-        (
-            "agent",
-            r"Xid\w*Error: Xid=|device marked unhealthy|detected NVSwitch|\] \[tid \d+\]|cper record|set to unhealthy"
-            r"|XID ?\d+ ?(?:\([^)\n]*\))? detected on",
-            agents.read_text,
-        ),
-    )
+_TEXT: tuple[tuple[str, tuple[str, ...], TextReader], ...] = (
+    ("prometheus", exposition.MARKS, exposition.read),
+    ("nvidia-smi", nvidia_query.MARKS, nvidia_query.read_text),
+    ("nvidia-smi", nvidia_smi.MARKS, nvidia_smi.read_text),
+    ("nvidia-smi", nvlink.MARKS, nvlink.read_text),
+    ("dcgm", dcgm_table.MARKS, dcgm_table.read_text),
+    ("amd-smi", amd_smi.MARKS, amd_smi.read_text),
+    ("agent", gpu_burn.MARKS, gpu_burn.read_text),
+    ("agent", agents.MARKS, agents.read_text),
 )
-"""Format, marks of it and reader, in the order in which they read."""
+"""Format, its marks (a text without any is not read) and reader, in the order in which they read."""
 
 _XML = re.compile(r"^[ \t]*(?:<\?xml\b[^>\n]{0,200}>\s*)?<(?:!DOCTYPE[ \t]+)?nvidia_smi_log\b", re.MULTILINE)
 _XML_END = "</nvidia_smi_log>"
@@ -94,8 +74,15 @@ class Document:
 
 
 def is_document(text: str) -> bool:
-    """Whether the text has marks of a format that is read here; a log has none."""
-    return bool(_XML.search(text) or loose_json.has_document(text) or any(marks.search(text) for _, marks, _ in _TEXT))
+    """Whether the text has marks of a format that is read here; most logs have none."""
+    if "nvidia_smi_log" in text or loose_json.has_document(text):
+        return True
+    lower = text.lower()
+    return any(_has(lower, marks) for _, marks, _ in _TEXT)
+
+
+def _has(lower: str, marks: tuple[str, ...]) -> bool:
+    return any(mark in lower for mark in marks)
 
 
 def read(text: str, wanted: str | None = None) -> Document | None:
@@ -140,45 +127,45 @@ def _read_xml(text: str, found: Found, understood: dict[str, int]) -> str:
 
 def _read_lines(text: str, found: Found, understood: dict[str, int]) -> str:
     """Read the JSON documents and the lines around them; return the rest."""
-    total = text.count("\n") + 1
-    decoded = loose_json.decode(text) if loose_json.has_document(text) else None
-    if decoded is None:
-        lines: list[Line] = [(n, line.rstrip("\r")) for n, line in enumerate(text.split("\n"), 1)]
-    else:
+    everything: list[Line] = [(n, line.rstrip("\r")) for n, line in enumerate(text.split("\n"), 1)]
+    lines, unknown = everything, list[Line]()
+    if loose_json.has_document(text):
+        decoded = loose_json.decode(text)
         lines = [(n, line.rstrip("\r")) for n, line in decoded.prose]
-        _read_json(decoded, found, understood)
+        # Records of the journal are JSON too: what is not known here is for the log scanner.
+        unknown = [
+            everything[n - 1] for first, last in _read_json(decoded, found, understood) for n in range(first, last + 1)
+        ]
+        if decoded.broken and not decoded.values and text.lstrip()[:1] in ("{", "["):
+            understood.setdefault("agent", 0)
     short = [(n, line[:_LINE_MAX]) for n, line in lines]
+    lower = text.lower()
     for name, marks, reader in _TEXT:
-        if not marks.search(text):
+        if not _has(lower, marks):
             continue
         before = found.values
         claimed = reader(short, found)
         if claimed:
             understood[name] = understood.get(name, 0) + found.values - before
             short = [(n, line) for n, line in short if n not in claimed]
-    left = {n for n, _ in short}
-    rest = [""] * total
-    for n, line in lines:
-        if n in left:
-            rest[n - 1] = line
-    return "\n".join(rest)
+    left = {n for n, _ in short} | {n for n, _ in unknown}
+    return "\n".join(line if n in left else "" for n, line in everything)
 
 
-def _read_json(decoded: loose_json.LooseJson, found: Found, understood: dict[str, int]) -> None:
-    for line, value in decoded.values:
+def _read_json(decoded: loose_json.LooseJson, found: Found, understood: dict[str, int]) -> Iterator[tuple[int, int]]:
+    """Read the documents; yield first and last line of each that is not known here."""
+    for first, last, value in decoded.values:
         for name, reader in _JSON:
             before = found.values
-            if reader(value, line, found):
+            if reader(value, first, found):
                 understood[name] = understood.get(name, 0) + max(found.values - before, 1)
                 break
         else:
-            found.wonder(line, f"a JSON document that is not known here: {str(value)[:200]}")
-            understood.setdefault("agent", 0)
+            yield first, last
     if decoded.repaired:
         found.notes.append("the JSON is not valid: it was read without its trailing commas and dots")
     if decoded.broken:
         found.cannot_judge = f"the JSON breaks off at line {decoded.broken}"
-        understood.setdefault("agent", 0)
 
 
 def _cannot_judge(found: Found, wanted: str | None) -> str | None:

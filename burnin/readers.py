@@ -1,93 +1,24 @@
-"""Health counters and sensors of one GPU, from whatever the host has to read them with. Torch-free.
+"""Reads health counters and sensors of one GPU from whatever the host has to read them with. Torch-free.
 
 NVIDIA: the NVML bindings (`pynvml`) if they are installed, else `nvidia-smi`. AMD: `amdsmi` if ROCm put it there
 (written from its interface, not run on hardware yet). Simulated GPUs: zeros. A CPU: the kernel's EDAC counters.
-Vendor calls may hang, so all of this runs in a child process under the watchdog. None: not supported or not read.
+Vendor calls may hang, so all of this runs in a child process under the watchdog.
 """
 
 import os
 import subprocess
 import time
-from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
+
+from burnin.health import Counters, Facts, Reader, ReadingError, Sensors
 
 SMI_TIMEOUT_S = 10.0
 """Time limit of one `nvidia-smi` call; with a lost GPU it can hang for ever."""
 SMI_SENSORS_EVERY_S = 5.0
 """`nvidia-smi` costs about 0.1 s, so its sensors are read no more often than this."""
 EDAC = Path("/sys/devices/system/edac/mc")
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Counters:
-    """What is compared before and after a run."""
-
-    source: str
-    """Where the numbers come from; empty when there is nothing to read them with."""
-    uncorrectable_total: int | None = None
-    correctable_total: int | None = None
-    remap_failed: bool | None = None
-    """The GPU ran out of spare rows for this bank."""
-    pcie_width: int | None = None
-    pcie_width_max: int | None = None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Sensors:
-    """What a GPU feels while it computes."""
-
-    watts: float | None = None
-    celsius: float | None = None
-    hertz: float | None = None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Facts:
-    """What belongs into a vote key and is not known to torch."""
-
-    driver: str | None = None
-    firmware: str | None = None
-    partition: str | None = None
-    index: int | None = None
-    """Position on this host, whatever `CUDA_VISIBLE_DEVICES` shows of it."""
-
-
-class Reader(Protocol):
-    """Reads one GPU."""
-
-    def counters(self) -> Counters:
-        """Read the counters."""
-
-    def sensors(self) -> Sensors:
-        """Read the sensors."""
-
-    def facts(self) -> Facts:
-        """Read what never changes while the driver is loaded."""
-
-    def processes(self) -> tuple[int, ...]:
-        """Process ids of others that compute on this GPU; empty when nobody does or it cannot be told."""
-
-
-def compare(before: Counters | None, after: Counters | None) -> tuple[list[str], list[str]]:
-    """Judge two readings of one GPU.
-
-    Returns:
-        (why the GPU is bad, what a person should look at): a new uncorrectable error or an exhausted row remapper is
-        bad whatever the results were; a narrow PCIe link is only worth a look, because it may be the slot.
-    """
-    if after is None:
-        return [], []
-    bad, look = [], []
-    had = before.uncorrectable_total if before is not None else None
-    if after.uncorrectable_total is not None and had is not None and after.uncorrectable_total > had:
-        bad.append(f"{after.uncorrectable_total - had} new uncorrectable memory errors during the run ({after.source})")
-    if after.remap_failed:
-        bad.append(f"row remapping failed: no spare rows are left ({after.source})")
-    if after.pcie_width is not None and after.pcie_width_max is not None and after.pcie_width < after.pcie_width_max:
-        look.append(f"PCIe link runs at x{after.pcie_width} of x{after.pcie_width_max}: reseat the GPU or its riser")
-    return bad, look
 
 
 def open_reader(backend: str, gpu: str) -> Reader:
@@ -161,23 +92,35 @@ class _Nvml:
         self._handle = handle
 
     def _read(self, name: str, *args: int) -> Any:
-        """One call; None where the GPU does not support it."""
+        """One call; None when it cannot be had."""
+        try:
+            return self._count(name, *args)
+        except ReadingError:
+            return None
+
+    def _count(self, name: str, *args: int) -> Any:
+        """One call; None where the GPU does not support it. Raises ReadingError when the GPU does not answer."""
         try:
             return getattr(self._nvml, name)(self._handle, *args)
         except (self._nvml.NVMLError_NotSupported, self._nvml.NVMLError_FunctionNotFound):
             return None
+        except self._nvml.NVMLError as error:
+            raise ReadingError(f"NVML cannot read it ({name}): {error}") from error
 
     def counters(self) -> Counters:
-        remapped = self._read("nvmlDeviceGetRemappedRows")
+        remapped = self._count("nvmlDeviceGetRemappedRows")
         volatile = self._nvml.NVML_VOLATILE_ECC
-        corrected, uncorrected = self._nvml.NVML_MEMORY_ERROR_TYPE_CORRECTED, 1
+        corrected, uncorrected = (
+            self._nvml.NVML_MEMORY_ERROR_TYPE_CORRECTED,
+            self._nvml.NVML_MEMORY_ERROR_TYPE_UNCORRECTED,
+        )
         return Counters(
             source="NVML",
-            uncorrectable_total=self._read("nvmlDeviceGetTotalEccErrors", uncorrected, volatile),
-            correctable_total=self._read("nvmlDeviceGetTotalEccErrors", corrected, volatile),
+            uncorrectable_total=self._count("nvmlDeviceGetTotalEccErrors", uncorrected, volatile),
+            correctable_total=self._count("nvmlDeviceGetTotalEccErrors", corrected, volatile),
             remap_failed=bool(remapped[3]) if remapped is not None else None,
-            pcie_width=self._read("nvmlDeviceGetCurrPcieLinkWidth"),
-            pcie_width_max=self._read("nvmlDeviceGetMaxPcieLinkWidth"),
+            pcie_width=self._count("nvmlDeviceGetCurrPcieLinkWidth"),
+            pcie_width_max=self._count("nvmlDeviceGetMaxPcieLinkWidth"),
         )
 
     def sensors(self) -> Sensors:
@@ -192,8 +135,12 @@ class _Nvml:
 
     def facts(self) -> Facts:
         mig = self._read("nvmlDeviceGetMigMode")
+        try:
+            driver = str(self._nvml.nvmlSystemGetDriverVersion())
+        except self._nvml.NVMLError:
+            driver = None
         return Facts(
-            driver=str(self._nvml.nvmlSystemGetDriverVersion()),
+            driver=driver,
             firmware=self._read("nvmlDeviceGetVbiosVersion"),
             partition=f"mig={mig[0]}" if mig is not None else None,
             index=self._read("nvmlDeviceGetIndex"),

@@ -1,0 +1,81 @@
+"""Health counters and sensors of one GPU: the words, and what two readings of the counters mean. Pure, torch-free.
+
+None: not supported or not read. `burnin.readers` reads them.
+"""
+
+from dataclasses import dataclass
+from typing import Protocol
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Counters:
+    """What is compared before and after a run."""
+
+    source: str
+    """Where the numbers come from; empty when there is nothing to read them with."""
+    uncorrectable_total: int | None = None
+    correctable_total: int | None = None
+    remap_failed: bool | None = None
+    """The GPU ran out of spare rows for this bank."""
+    pcie_width: int | None = None
+    pcie_width_max: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sensors:
+    """What a GPU feels while it computes."""
+
+    watts: float | None = None
+    celsius: float | None = None
+    hertz: float | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Facts:
+    """What belongs into a vote key and is not known to torch."""
+
+    driver: str | None = None
+    firmware: str | None = None
+    partition: str | None = None
+    index: int | None = None
+    """Position on this host, whatever `CUDA_VISIBLE_DEVICES` shows of it."""
+
+
+class ReadingError(RuntimeError):
+    """A GPU that could be read does not answer any more, as one that has fallen off the bus; one line."""
+
+
+class Reader(Protocol):
+    """Reads one GPU."""
+
+    def counters(self) -> Counters:
+        """Read the counters. Raises ReadingError: what cannot be read must not look like no error."""
+
+    def sensors(self) -> Sensors:
+        """Read the sensors; a result that was computed is not lost because they cannot be read."""
+
+    def facts(self) -> Facts:
+        """Read what never changes while the driver is loaded."""
+
+    def processes(self) -> tuple[int, ...]:
+        """Process ids of others that compute on this GPU; empty when nobody does or it cannot be told."""
+
+
+def compare(before: Counters | None, after: Counters | None) -> tuple[list[str], list[str]]:
+    """Judge two readings of one GPU.
+
+    Returns:
+        (why the GPU is bad, what a person should look at): a new uncorrectable error or an exhausted row remapper is
+        bad whatever the results were; a narrow PCIe link is only worth a look, because it may be the slot.
+    """
+    if after is None:
+        return [], []
+    bad, look = [], []
+    had = before.uncorrectable_total if before is not None else None
+    if after.uncorrectable_total is not None and had is not None and after.uncorrectable_total > had:
+        bad.append(f"{after.uncorrectable_total - had} new uncorrectable memory errors during the run ({after.source})")
+    if after.remap_failed:
+        bad.append(f"row remapping failed: no spare rows are left ({after.source})")
+    if after.pcie_width is not None and after.pcie_width_max is not None and after.pcie_width < after.pcie_width_max:
+        look.append(f"PCIe link runs at x{after.pcie_width} of x{after.pcie_width_max}: reseat the GPU or its riser")
+    return bad, look

@@ -1,0 +1,72 @@
+"""`fleetd rehearse`: what a journal would have looked like under another policy."""
+
+from datetime import UTC, datetime
+from pathlib import Path
+
+import click
+import msgspec
+
+from fleetd.cli.failure import Failure
+from fleetd.cli.jsonout import write_json
+from fleetd.compose.ledger import journal, ledger
+from fleetd.config import ConfigError, load_policy
+from fleetd.config.shipped import policy_path
+from fleetd.core.rehearse import Difference, Outcome, Rehearsal, rehearse
+from fleetd.ports import StoreError
+
+SCHEMA = "fleetd.rehearsal/1"
+
+
+@click.command(name="rehearse")
+@click.option("--policy", required=True, metavar="FILE", help="A policy file, or the name of a shipped policy.")
+@click.option(
+    "--journal",
+    "path",
+    required=True,
+    type=click.Path(path_type=Path),
+    help="A controller's ledger (`fleet.db`) or a copy of one; it is only read.",
+)
+@click.option("--limit", default=50, show_default=True, type=click.IntRange(0, 100_000), help="Differences to show.")
+@click.option("--json", "json_path", metavar="PATH", help="Write the result as JSON; `-` is standard output.")
+def command(policy: str, path: Path, limit: int, json_path: str | None) -> None:
+    """Decide a journal's events anew under another policy, and say what would have differed.
+
+    Exit codes: 0 rehearsed, whatever differs; 2 the policy or the journal cannot be read.
+    """
+    try:
+        other = load_policy(policy_path(policy))
+        with ledger(path) as store:
+            found = rehearse(journal(store), other, limit=limit)
+    except (ConfigError, StoreError) as error:
+        raise Failure(str(error)) from error
+    body = {"schema": SCHEMA, "policy": policy, "journal": str(path), **msgspec.to_builtins(found)}
+    if not write_json(json_path, body):
+        _show(found)
+
+
+def _show(found: Rehearsal) -> None:
+    click.echo(f"{found.entries} entries, {found.differences_total} would have led to something else")
+    for kind in sorted({*found.orders_were, *found.orders_would}):
+        click.echo(f"  {kind}: {found.orders_were.get(kind, 0)} ordered, {found.orders_would.get(kind, 0)} would be")
+    if found.burnins_unknown:
+        click.echo(f"  {found.burnins_unknown} burn-ins would have been ordered whose end nobody knows")
+    for difference in found.differences:
+        _show_difference(difference)
+    if found.differences_total > len(found.differences):
+        click.echo(f"… and {found.differences_total - len(found.differences)} more (--limit)")
+    for name, was, would in found.hosts:
+        click.echo(f"{name}: ends as {would} instead of {was}")
+
+
+def _show_difference(difference: Difference) -> None:
+    at = datetime.fromtimestamp(difference.at_s, UTC).strftime("%Y-%m-%d %H:%M:%SZ")
+    click.echo(f"{at} {difference.host or 'the fleet'} on {difference.event}")
+    click.echo(f"  was:   {_outcome(difference.was)}")
+    click.echo(f"  would: {_outcome(difference.would)}")
+
+
+def _outcome(outcome: Outcome) -> str:
+    parts = [str(outcome.state)] if outcome.state is not None else []
+    parts += [f"ordered {', '.join(outcome.orders)}"] if outcome.orders else []
+    parts += [f"withheld {', '.join(outcome.withheld)}"] if outcome.withheld else []
+    return f"{'; '.join(parts) or 'nothing'} ({outcome.why})"

@@ -1,0 +1,68 @@
+"""An agent that stays away: a lost host, or a controller that lost its network.
+
+Many agents that are away at once are a partition, and nobody is blamed. One that is away while the others are there is
+a lost host: it does not count as healthy, and a human is told. Its hardware is not accused: nothing is known about it.
+"""
+
+from dataclasses import replace
+
+from fleetd.core import storm
+from fleetd.core.invariants import SERVING
+from fleetd.core.lifecycle import Draft
+from fleetd.core.policy import Silence
+from fleetd.model.event import AgentSilent
+from fleetd.model.fleet import IncidentKind
+from fleetd.model.host import Lifecycle, Silent
+
+PARTITION_KEY = "agents"
+
+
+def is_partition(limits: Silence, *, away: int, known: int) -> bool:
+    """Whether so many agents away out of so many known are rather the controller's own trouble."""
+    return away >= max(limits.partition_at_least, limits.partition_ratio * known)
+
+
+def silent(draft: Draft, event: AgentSilent) -> None:
+    """Judge a host whose agent has been away for as long as the policy allows."""
+    host, limits = draft.host, draft.policy.silence
+    if is_partition(limits, away=event.away, known=event.known):
+        weather = storm.look(
+            draft.record,
+            now_s=draft.now_s,
+            kind=IncidentKind.PARTITION,
+            key=PARTITION_KEY,
+            hosts=(),
+            host=host.name,
+            at_least=1,
+            tell_again_s=draft.policy.tell_again_seconds,
+            what="or more are cut off from the controller",
+        )
+        draft.record = weather.record
+        said = f"{event.away} of {event.known} agents are away at once: the controller is cut off, no host is blamed"
+        if weather.tell and weather.incident is not None:
+            draft.page(said)
+        draft.say(said)
+        return
+    if host.silent is not None:
+        draft.say(f"its agent is still away, since {event.since_s:.0f}")
+        return
+    draft.set(silent=Silent(since_s=event.since_s, before=host.state))
+    said = f"its agent has been away for {draft.now_s - event.since_s:.0f} seconds, and the others are there"
+    if host.state in SERVING:
+        draft.move(Lifecycle.SUSPECT, f"host lost: {said}")
+    else:
+        draft.say(said)
+    draft.notify(f"host lost: {said}", about="silent")
+
+
+def heard_again(draft: Draft) -> None:
+    """The agent said hello: the host is again what it was before it fell silent, if nothing else is known of it."""
+    silent_now = draft.host.silent
+    if silent_now is None:
+        return
+    draft.set(silent=None, told=tuple(t for t in draft.host.told if t.about != "silent"))
+    draft.say(f"its agent is back after {draft.now_s - silent_now.since_s:.0f} seconds")
+    if draft.host.state is Lifecycle.SUSPECT and silent_now.before in SERVING and not draft.host.charges:
+        draft.host = replace(
+            draft.host, state=silent_now.before, since_s=draft.now_s, why="it was silent and is back, nothing else"
+        )

@@ -1,0 +1,154 @@
+"""Odd places to run in: closed or full streams, a torch that does not load, a fork server that is gone."""
+
+import os
+import resource
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from burnin.children import Children
+from burnin.evidence import DeathKind
+from burnin.stop import Stop
+from burnin.wire import Discover
+
+SHELL_LINES = {
+    "closed standard output": (">&-", 0),
+    "closed standard error": ("2>&-", 0),
+    "everything closed": ("<&- >&- 2>&-", 0),
+    "full standard output": (">/dev/full", 0),
+    "full standard error": ("2>/dev/full", 0),
+    "report to a closed standard output": ("--json - >&-", 3),
+    "report to a full standard output": ("--json - >/dev/full", 3),
+    "report to standard output, no standard error": ("--json - 2>&-", 0),
+}
+
+
+@pytest.mark.parametrize("name", SHELL_LINES)
+def test_streams_never_change_a_verdict(name: str) -> None:
+    words, code = SHELL_LINES[name]
+    line = f"{sys.executable} -m burnin run --backend sim --gpus 1 --level self --host h01 {words}"
+    done = subprocess.run(["/bin/sh", "-c", line], capture_output=True, text=True, timeout=100, check=False)
+    assert done.returncode == code, done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_a_character_that_cannot_be_shown_is_escaped() -> None:
+    done = subprocess.run(
+        [
+            sys.executable,
+            "-m",
+            "burnin",
+            "run",
+            "--host",
+            "größe",
+            "--backend",
+            "sim",
+            "--gpus",
+            "1",
+            "--level",
+            "self",
+        ],
+        env=os.environ | {"PYTHONIOENCODING": "ascii"},
+        capture_output=True,
+        text=True,
+        timeout=100,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    assert "gr\\xf6\\xdfe" in done.stdout
+
+
+@pytest.mark.parametrize("error", ["ImportError", "OSError"])
+def test_a_torch_that_does_not_load_is_one_line(tmp_path: Path, error: str) -> None:
+    (tmp_path / "torch.py").write_text(f"raise {error}('libcudart.so.12: cannot open shared object file')\n")
+    done = subprocess.run(
+        [sys.executable, "-m", "burnin", "run", "--backend", "sim"],
+        env=os.environ | {"PYTHONPATH": str(tmp_path)},
+        capture_output=True,
+        text=True,
+        timeout=100,
+        check=False,
+    )
+    assert (done.returncode, len(done.stderr.splitlines())) == (3, 1), done.stderr
+    assert "libcudart.so.12" in done.stderr
+
+
+def test_an_error_that_nobody_foresaw_does_not_look_like_a_bad_gpu(tmp_path: Path) -> None:
+    (tmp_path / "sitecustomize.py").write_text("import burnin.options as o\ndel o.parse_inject\n")
+    done = subprocess.run(
+        [sys.executable, "-m", "burnin", "list"],
+        env=os.environ | {"PYTHONPATH": str(tmp_path)},
+        capture_output=True,
+        text=True,
+        timeout=100,
+        check=False,
+    )
+    assert done.returncode == 3
+    assert "Traceback" in done.stderr  # a bug is to be reported whole
+
+
+def test_no_command_shows_the_help_as_it_is() -> None:
+    done = subprocess.run([sys.executable, "-m", "burnin"], capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == 2
+    assert len(done.stderr.splitlines()) > 5
+
+
+def test_a_child_that_cannot_be_started_is_a_death_and_not_the_end_of_the_run() -> None:
+    with Children(monotonic=time.monotonic, stop=Stop()) as children:
+        children.start("gpu0", {"backend": "sim", "gpu": "gpu0"})
+        limit, hard = _open_files_limit(0)
+        try:
+            children.start("gpu1", {"backend": "sim", "gpu": "gpu1"})
+        finally:
+            _open_files_limit(limit, hard)
+        assert [(death.gpu, death.kind) for death in children.deaths] == [("gpu1", DeathKind.CRASH)] * 2
+        assert children.living == ("gpu0",)
+        heard: list[str] = []
+        request = Discover(backend="sim", gpus=1, host="h01")
+        children.ask(
+            {"gpu0": [request], "gpu1": [request]}, test="t", quiet_s=60, limit_s=60, heard=lambda g, _: heard.append(g)
+        )
+        assert heard == ["gpu0"]
+
+
+def _open_files_limit(soft: int, hard: int | None = None) -> tuple[int, int]:
+    old = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (soft, old[1] if hard is None else hard))
+    return old
+
+
+def test_a_fork_server_that_dies_while_it_starts_is_started_again() -> None:
+    command = [sys.executable, "-m", "burnin", "run", "--backend", "sim", "--gpus", "1", "--level", "self"]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    server = _wait_for_fork_server(process.pid)
+    os.kill(server, signal.SIGKILL)
+    out, err = process.communicate(timeout=100)
+    assert process.returncode == 0, err
+    assert out.startswith("pass")
+
+
+def test_ctrl_c_in_the_middle_of_imports_is_quiet() -> None:
+    command = [sys.executable, "-m", "burnin", "run", "--backend", "sim", "--gpus", "1", "--json", "-"]
+    process = subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True
+    )
+    _wait_for_fork_server(process.pid)
+    os.killpg(process.pid, signal.SIGINT)  # as a terminal does
+    out, err = process.communicate(timeout=60)
+    assert process.returncode == 3
+    assert '"stopped by SIGINT"' in out
+    assert "Traceback" not in err
+
+
+def _wait_for_fork_server(parent: int) -> int:
+    """The fork server of a run, as soon as it is there; it then imports torch for a second or more."""
+    deadline_s = time.monotonic() + 60
+    while time.monotonic() < deadline_s:
+        for child in Path(f"/proc/{parent}/task/{parent}/children").read_text().split():
+            if b"forkserver" in Path(f"/proc/{child}/cmdline").read_bytes():
+                return int(child)
+    raise AssertionError("no fork server")

@@ -1,0 +1,144 @@
+"""Runs the fast tests of the core on deliberately wrong copies of it; one forked process a mistake.
+
+`python tests/core/mutate_core.py` prints a JSON object: name of each mistake → whether the tests noticed it. The name
+`none` stands for the core as it is. `test_core_mutations.py` reads it.
+"""
+
+import importlib.abc
+import importlib.machinery
+import json
+import os
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from types import CodeType, ModuleType
+
+ROOT = Path(__file__).resolve().parents[2]
+CORE = ROOT / "fleetd" / "core"
+
+DID_NOT_RUN = 99
+
+TESTS = ("judge", "evidence", "fleet", "people", "policy", "outliers", "inbox", "rehearse")
+"""The fast tests: tables and stories, no state machine."""
+
+MISTAKES: dict[str, tuple[str, str, str]] = {
+    "one host too many fits into a budget": ("budget", "if have >= allowed:", "if have > allowed:"),
+    "one order too many fits into a window": ("budget", "if recent >= budget.max_in_window:", "if False:"),
+    "a tripped budget lets the next one through": ("budget", "if key in tripped:", "if False:"),
+    "a storm begins one host late": ("storm", "len(everyone) < at_least", "len(everyone) <= at_least"),
+    "a storm ends by itself": ("storm", "(i.kind, i.key) == (kind, key)", "False"),
+    "a stronger level proves nothing, a weaker one does": (
+        "policy",
+        "LEVELS.index(passed) >= LEVELS.index(asked)",
+        "LEVELS.index(passed) <= LEVELS.index(asked)",
+    ),
+    "a proof before the reboot counts as one after it": (
+        "lifecycle",
+        "hold.after_reboot and hold.boot_id == self.host.boot_id",
+        "False",
+    ),
+    "software is taken for hardware": ("accuse", "if not accusation.fault_class.is_hardware:", "if False:"),
+    "applications condemn hosts": ("accuse", "if accusation.scope is Scope.APP:", "if False:"),
+    "evidence of the last boot undoes the proof of this one": (
+        "evidence",
+        "if finding.boot_id == draft.host.boot_id:",
+        "if True:",
+    ),
+    "new evidence leaves the old proof": ("evidence", "        draft.set(proof=None)\n", "        pass\n"),
+    "a held host is quarantined again": (
+        "evidence",
+        "    if draft.host.held:\n        _add",
+        "    if False:\n        _add",
+    ),
+    "re-arming a budget overrides the kill switch": ("evidence", "draft.record.stopped is not None or", "False or"),
+    "an agent that is away runs out of time": ("waiting", "    if event.connected:\n", "    if True:\n"),
+    "an order that never arrived uses up an attempt": ("waiting", "not pending.accepted and draft", "False and draft"),
+    "a probation never ends": ("waiting", "draft.now_s >= until_s:", "False:"),
+    "our holds lift with a foreign one": ("waiting", "hold.owner == FLEETD and hold.proof_level is not None", "True"),
+    "a second machine is listened to": ("hello", "if hello.boot_id in before.boots:", "if False:"),
+    "a reboot cures": ("hello", "draft.set(proof=None, pending=None, due=None,", "draft.set(pending=None, due=None,"),
+    "a moved GPU leaves its hold behind": ("hello", "if hold.owner == FLEETD:", "if False:"),
+    "a partition needs one host more": ("silence", "away >= max(", "away > max("),
+    "resets are tried once too often": ("repair", "times <= repair.resets:", "times <= repair.resets + 1:"),
+    "two hosts overrule a third": ("ballots", "v.total >= MIN_MAJORITY", "v.total >= 2"),
+    "a pass that names a culprit is believed": ("judgement", " and not finding.culprits:", ":"),
+    "an operator lifts anybody's hold": (
+        "operators",
+        "return None if hold.owner == owner else",
+        "return None if 1 else",
+    ),
+    "a closed incident judges everybody": ("fleetwide", "if all(charge.key != key", "if any(charge.key != key"),
+    "a clock set back silences": (
+        "lifecycle",
+        "if before is not None and 0 <= self",
+        "if before is not None and -9e9 < self",
+    ),
+    "the kill switch lets burn-ins through": (
+        "lifecycle",
+        "if self.record.stopped is not None and not by",
+        "if not by",
+    ),
+    "a repeated finding is stored again": ("inbox", "if seq <= stored_seq:", "if seq < stored_seq:"),
+    "retired hosts count": ("fleet", "        if host.state is Lifecycle.RETIRED:\n            return\n", ""),
+    "faster is a fault": ("outliers", "direction * (value - middle) >= 0", "True"),
+}
+"""Name → (module, what stands there once, what would be wrong)."""
+
+
+class _Wrong(importlib.machinery.SourceFileLoader):
+    """Loads a module with one piece of its source replaced."""
+
+    def __init__(self, name: str, path: str, old: str, new: str) -> None:
+        super().__init__(name, path)
+        self._change = (old, new)
+
+    def get_code(self, fullname: str) -> CodeType:  # noqa: ARG002 - the loader's protocol
+        """Compile the wrong source, past the cache of the right one."""
+        source = Path(self.path).read_text()
+        return compile(source.replace(*self._change), self.path, "exec")
+
+
+class _Finder(importlib.abc.MetaPathFinder):
+    def __init__(self, module: str, old: str, new: str) -> None:
+        self._module, self._change = module, (old, new)
+
+    def find_spec(
+        self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
+    ) -> importlib.machinery.ModuleSpec | None:
+        """The wrong module in the place of the right one."""
+        del path, target
+        if fullname != f"fleetd.core.{self._module}":
+            return None
+        file = str(CORE / f"{self._module}.py")
+        return importlib.machinery.ModuleSpec(fullname, _Wrong(fullname, file, *self._change), origin=file)
+
+
+def _noticed(mistake: tuple[str, str, str] | None) -> bool:
+    """Run the tests in a forked process; whether one failed. Raises RuntimeError when they could not run at all."""
+    child = os.fork()
+    if child == 0:
+        code = DID_NOT_RUN
+        try:
+            os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+            if mistake is not None:
+                sys.meta_path.insert(0, _Finder(*mistake))
+            files = [str(ROOT / "tests" / "core" / f"test_core_{name}.py") for name in TESTS]
+            plugins = ["-p", "no:cacheprovider", "-p", "no:randomly", "-p", "no:xdist", "--assert=plain"]
+            code = int(pytest.main(["-x", "-q", *plugins, *files]))
+        finally:
+            os._exit(code)
+    _, status = os.waitpid(child, 0)
+    code = os.waitstatus_to_exitcode(status)
+    if code not in (0, 1, 2):  # 2: a wrong core may fail while its tests are imported
+        raise RuntimeError(f"{mistake}: the tests did not run (exit code {code})")
+    return code != 0
+
+
+if __name__ == "__main__":
+    import hypothesis  # noqa: F401 - loaded once, before the forks
+    import pytest
+
+    os.chdir(ROOT)
+    sys.path.insert(0, str(ROOT))
+    results = {"none": _noticed(None), **{name: _noticed(mistake) for name, mistake in MISTAKES.items()}}
+    sys.stdout.write(json.dumps(results))

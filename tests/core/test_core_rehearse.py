@@ -1,0 +1,144 @@
+"""A journal under the policy it was written with differs in nothing; under another, in what that decides otherwise."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from fleetd.cli.rehearse import command
+from fleetd.core.policy import Policy, Stage
+from fleetd.core.rehearse import rehearse
+from fleetd.core.replay import Replay
+from fleetd.model.event import AnyEvent, BudgetRearmed, BurninAccepted, OperatorBurnin, OperatorReleased, TimePassed
+from fleetd.model.finding import FaultClass, Severity, Verdict
+from fleetd.model.host import Lifecycle
+from fleetd.model.ids import HostName
+from fleetd.model.journal import JournalEntry
+from fleetd.stores.sql import SqlStore
+from tests.core.make_core import BAD, H1, POLICY, burnt, fault, hello, staged, with_rules
+
+PERSISTENT = FaultClass.CHIP_PERSISTENT
+
+
+class Scribe:
+    """Plays events and keeps the journal, as a controller does."""
+
+    def __init__(self, policy: Policy = POLICY) -> None:
+        self.replay = Replay(policy)
+        self.entries: list[JournalEntry] = []
+
+    def send(self, at_s: float, event: AnyEvent) -> None:
+        for taken in self.replay.play(at_s, event):
+            step = taken.step
+            self.entries.append(
+                JournalEntry(
+                    at_s=at_s,
+                    event=taken.event,
+                    host=step.state,
+                    orders=step.orders,
+                    withheld=step.withheld,
+                    refused=step.refused,
+                    fleet=step.fleet,
+                    why=step.why,
+                    progress=None,
+                )
+            )
+
+    def qualify(self, name: str, at_s: float, first: int) -> None:
+        host = HostName(name)
+        self.send(at_s, hello(name, first=first))
+        pending = self.replay.hosts[host].pending
+        assert pending is not None
+        self.send(at_s + 1, BurninAccepted(host=host, order_id=pending.order_id))
+        self.send(at_s + 9, burnt(Verdict.PASS, order=pending.order_id, id=f"{name}/p", host=name))
+
+
+def a_day() -> list[JournalEntry]:
+    scribe = Scribe()
+    for n in range(3):
+        scribe.qualify(f"h{n + 1}", 100.0 * n, 10 * n)
+    scribe.send(1000, burnt(Verdict.FAIL, ("G0", PERSISTENT), order=None, id="f1"))
+    scribe.send(1100, fault(FaultClass.MEMORY, Severity.ERROR, id="x", host="h2", gpu="G10"))
+    scribe.send(1200, burnt(Verdict.FAIL, ("G10", PERSISTENT), order=None, id="f2", host="h2"))
+    scribe.send(1300, TimePassed(host=HostName("h2")))
+    scribe.send(1400, OperatorReleased(host=H1, who="ann", reason="cable", override=True))
+    scribe.send(1500, BudgetRearmed(who="operator:ann", reason="looked"))
+    scribe.send(1600, OperatorBurnin(host=H1, who="ann", reason="sure?", level=None))
+    pending = scribe.replay.hosts[H1].pending
+    assert pending is not None
+    scribe.send(1700, burnt(Verdict.PASS, order=pending.order_id, id="p9"))
+    return scribe.entries
+
+
+def test_the_same_policy_differs_in_nothing() -> None:
+    found = rehearse(a_day(), POLICY, limit=9)
+    assert (found.differences_total, found.hosts, found.burnins_unknown) == (0, (), 0)
+    assert found.orders_were == found.orders_would
+    assert found.orders_were["quarantine"] == 2
+
+
+def test_another_policy_differs_in_what_it_decides() -> None:
+    rules = [staged(rule, Stage.OBSERVE) for rule in POLICY.rules]
+    found = rehearse(a_day(), with_rules(*rules), limit=2)
+    assert (len(found.differences), found.differences_total > 2) == (2, True)
+    first = found.differences[0]
+    assert (first.at_s, first.host, first.was.orders, first.would.orders) == (1000, "h1", ("quarantine",), ())
+    assert first.would.withheld == ("quarantine",)
+    assert "quarantine" not in found.orders_would
+    assert found.hosts == (("h2", Lifecycle.QUARANTINED, Lifecycle.SUSPECT),)
+
+
+def test_a_burnin_of_another_level_has_no_end_in_the_journal() -> None:
+    other = replace(POLICY, qualify=replace(POLICY.qualify, level="qualify"))
+    found = rehearse(a_day(), other, limit=0)
+    assert found.burnins_unknown > 0
+    assert ("h3", Lifecycle.HEALTHY, Lifecycle.QUALIFYING) in found.hosts
+
+
+# ── the command ─────────────────────────────────────────────────────────────────────────────────────────────────────
+
+ONE_RULE = """\
+apiVersion: fleetd/v1
+kind: Policy
+qualify: {level: smoke, timeout_seconds: 100, attempts: 3}
+proofs: {}
+budgets:
+  quarantines: {max_ratio: 0.5, at_least: 1, max_in_window: 10, window_seconds: 1000}
+rules: []
+"""
+
+
+def test_the_command_reads_a_ledger_and_changes_nothing(tmp_path: Path) -> None:
+    path = tmp_path / "fleet.db"
+    store = SqlStore(path)
+    store.commit(a_day())
+    store.close()
+    policy = tmp_path / "p.yaml"
+    policy.write_text(ONE_RULE)
+    before = path.read_bytes()
+    run = CliRunner().invoke(command, ["--policy", str(policy), "--journal", str(path), "--json", str(tmp_path / "o")])
+    assert run.exit_code == 0, run.output
+    assert "would have led to something else" in run.stdout
+    assert "h1 on FindingReceived" in run.stdout
+    assert '"schema": "fleetd.rehearsal/1"' in (tmp_path / "o").read_text()
+    assert path.read_bytes() == before
+
+
+@pytest.mark.parametrize(("journal", "words"), [("none.db", "unable to open"), ("text.db", "not a database")])
+def test_what_is_no_ledger_is_one_line_and_stays_as_it_is(tmp_path: Path, journal: str, words: str) -> None:
+    (tmp_path / "text.db").write_bytes(b"no database, but long enough to be looked at" * 99)
+    (tmp_path / "p.yaml").write_text(ONE_RULE)
+    run = CliRunner().invoke(command, ["--policy", str(tmp_path / "p.yaml"), "--journal", str(tmp_path / journal)])
+    assert (run.exit_code, len(run.stderr.splitlines())) == (2, 1)
+    assert words in run.stderr
+    assert not (tmp_path / "none.db").exists()
+
+
+def test_a_policy_that_cannot_be_read_is_one_line(tmp_path: Path) -> None:
+    run = CliRunner().invoke(command, ["--policy", str(tmp_path / "no.yaml"), "--journal", str(tmp_path / "x")])
+    assert (run.exit_code, run.stderr) == (2, f"fleetd: {tmp_path / 'no.yaml'}: there is no such file\n")
+
+
+def test_bad_is_a_rule_of_this_policy() -> None:
+    assert BAD in POLICY.rules
