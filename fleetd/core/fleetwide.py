@@ -67,4 +67,5 @@ def rejudgement(event: FleetEvent, host: Host) -> Rejudged | None:
             why = "automation goes on"
         case _:
             assert_never(event)
-    return Rejudged(host=host.name, why=why, acquitted=None) if host.charges or host.due else None
+    kept_back = host.charges or host.due or (host.held and host.proof)
+    return Rejudged(host=host.name, why=why, acquitted=None) if kept_back else None

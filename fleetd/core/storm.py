@@ -15,7 +15,7 @@ INCIDENT_HOSTS = 64
 """Hosts that an incident lists; it counts the others."""
 
 MAX_INCIDENTS = 64
-"""Open incidents; beyond them nothing is told apart any more, and everything is withheld."""
+"""Open incidents; beyond them no new one is opened, and only the budgets bound a storm."""
 
 
 def storm_key(finding: Finding) -> str | None:

@@ -108,6 +108,7 @@ def expire_holds(draft: Draft) -> bool:
     said = f"expired: {'; '.join(f'{h.owner}: {h.reason}' for h in over)}"
     if draft.host.held:
         draft.say(said)
+        _return_proven(draft, said)
     elif draft.host.state is not Lifecycle.RETIRED:
         give_back(draft, said)
     return True
@@ -136,6 +137,7 @@ def rejudge(draft: Draft, event: Rejudged) -> None:
         draft.say(f"acquitted of {', '.join(dict.fromkeys(c.hold.fault_class for c in dropped))}")
     if put_charges_on(draft):
         return
+    _return_proven(draft, event.why)
     due = draft.host.due
     if due is not None:
         draft.burnin(due.level, due.why)
@@ -165,6 +167,13 @@ def _proven(draft: Draft, said: str) -> None:
         return
     reason = f" ({exhausted})" if exhausted else ""
     draft.move(Lifecycle.QUARANTINED, f"{said}: the proof is there, an operator may release the host{reason}")
+
+
+def _return_proven(draft: Draft, said: str) -> None:
+    """What kept a proven host from coming back by itself is gone."""
+    proven = draft.host.state is Lifecycle.QUARANTINED and draft.host.proof is not None
+    if proven and draft.policy.returns is Returns.AUTOMATIC:
+        _proven(draft, said)
 
 
 def _attempts_used_up(draft: Draft) -> str | None:

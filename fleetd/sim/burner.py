@@ -47,6 +47,7 @@ class SimBurner:
         rng: random.Random,
         seconds: Mapping[str, float] = SECONDS,
         broken: Callable[[], bool] = lambda: False,
+        alike_wrong: Callable[[], bool] = lambda: False,
     ) -> None:
         """Make a burner.
 
@@ -57,6 +58,7 @@ class SimBurner:
             rng: decides what a burn-in catches of a fault that comes and goes.
             seconds: virtual duration of each level.
             broken: whether burn-ins cannot run on this host at present.
+            alike_wrong: whether all parts compute the same wrong results, which only other hosts can tell.
         """
         self._parts = parts
         self._clock = clock
@@ -64,6 +66,7 @@ class SimBurner:
         self._rng = rng
         self._seconds = seconds
         self._broken = broken
+        self._alike_wrong = alike_wrong
 
     async def burn(self, order: RunBurnin, report: Path) -> None:
         """Take the level's time and leave the report. Raises BurnerError."""
@@ -88,13 +91,16 @@ class SimBurner:
             if (found := self._found(part)) is not None
         ]
         verdict = Verdict.FAIL if culprits else Verdict.PASS
+        vote_key = f"sim/{order.level}"
+        agreed = hashlib.sha256(f"{vote_key}{' wrong' if self._alike_wrong() else ''}".encode()).hexdigest()[:32]
         return {
             "schema": SCHEMA,
             "verdict": verdict,
             "level": order.level,
             "seed": int.from_bytes(hashlib.sha256(order.id.encode()).digest()[:4]),
-            "vote_key": f"sim/{order.level}",
+            "vote_key": vote_key,
             "culprits": culprits,
+            "ballots": [] if culprits else [{"key": vote_key, "fingerprint": agreed}],
         }
 
     def _found(self, part: SimGpu) -> tuple[FaultClass, str] | None:

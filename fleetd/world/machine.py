@@ -64,6 +64,8 @@ class Machine:
         self.powered = False
         self.boots = 0
         self.burner_broken = False
+        self.alike_wrong = False
+        """Whether all its GPUs compute the same wrong results."""
         self.driver_seconds = 0.0
         """How long the driver takes after a boot until it answers."""
         self.planted = False
@@ -102,7 +104,8 @@ class Machine:
     def is_troubled(self) -> bool:
         """Whether something is wrong with it now that keeps it from being healthy."""
         disk_full = self._spool_file.full or self._orders_file.full
-        return self._driver_hangs or self.burner_broken or disk_full or any(part.troubles for part in self.parts)
+        host = self._driver_hangs or self.burner_broken or self.alike_wrong or disk_full
+        return host or any(part.troubles for part in self.parts)
 
     # ── power ───────────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -161,6 +164,10 @@ class Machine:
             code, fault_class, why = _KERNEL_SAYS[trouble]
             self.report(code, index=index, fault_class=fault_class, severity=Severity.FATAL, why=why)
 
+    def compute_wrong(self) -> None:
+        """Let all GPUs compute the same wrong results from now on."""
+        self.planted = self.alike_wrong = True
+
     def hang_driver(self) -> None:
         """Let no call into the driver be answered until the host is rebooted."""
         self.planted = self._driver_hangs = True
@@ -174,6 +181,7 @@ class Machine:
 
     def heal(self) -> None:
         """Let all troubles of its GPUs end by themselves."""
+        self.alike_wrong = False
         for part in self.parts:
             part.cure(Cure)
 
@@ -248,6 +256,7 @@ class Machine:
             rng=self._rng,
             seconds=settings.burnin_seconds,
             broken=lambda: self.burner_broken,
+            alike_wrong=lambda: self.alike_wrong,
         )
         return Agent(
             host=host,

@@ -112,6 +112,12 @@ def _driver(dice: _Dice, at_s: float) -> None:
     dice.world.at(dice.later(at_s)).reboot(host)
 
 
+def _alike(dice: _Dice, at_s: float) -> None:
+    host = dice.host()
+    dice.world.at(at_s).compute_wrong(host)
+    dice.world.at(dice.later(at_s)).reboot(host)  # nobody knows before the next burn-in
+
+
 def _swap(dice: _Dice, at_s: float) -> None:
     dice.world.at(at_s).swap(dice.host(), dice.gpu(), other_host=dice.host(), other_gpu=dice.gpu())
 
@@ -129,7 +135,7 @@ def _operator(dice: _Dice, at_s: float) -> None:
 
 DRAWERS: tuple[Callable[[_Dice, float], None], ...] = (
     *(_trouble, _trouble, _report, _report, _storm, _reboot, _outage, _kill_agent, _kill_controller),
-    *(_partition, _clock, _disk, _driver, _swap, _reinstall, _operator),
+    *(_partition, _clock, _disk, _driver, _alike, _swap, _reinstall, _operator),
 )
 """What may happen; those that stand twice happen twice as often."""
 

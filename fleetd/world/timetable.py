@@ -76,6 +76,10 @@ class Moment:
             lambda w: w.exchange(w.machine(host), gpu, w.machine(other_host), other_gpu),
         )
 
+    def compute_wrong(self, host: str) -> "Moment":
+        """Let all GPUs of a host compute the same wrong results."""
+        return self.do(f"{host}: all GPUs are wrong alike", lambda w: w.machine(host).compute_wrong())
+
     def hang_driver(self, host: str) -> "Moment":
         """Let the driver of a host answer no call until it is rebooted."""
         return self.do(f"{host}: the driver hangs", lambda w: w.machine(host).hang_driver())

@@ -8,6 +8,8 @@ from fleetd.core.limits import Returns
 from fleetd.core.policy import Action, Burnin, Count, FindingKind, Rule, When
 from fleetd.core.waiting import next_due_s
 from fleetd.model.event import (
+    AutomationResumed,
+    AutomationStopped,
     BurninRefused,
     OperatorBurnin,
     OperatorQuarantined,
@@ -134,6 +136,25 @@ def test_a_foreign_hold_keeps_a_proven_host() -> None:
     d.send(hello(boot="b2"))
     assert d.send(burnt(Verdict.PASS, order=d.pending, id="p", boot="b2")).orders == ()
     assert [h.owner for h in d.known.holds] == ["fleetd", "operator:bob"]
+
+
+def test_what_kept_a_proven_host_from_coming_back_may_go() -> None:
+    d = condemned(returns=Returns.AUTOMATIC)
+    d.send(take(100.0, who="bob"))
+    d.send(hello(boot="b2"))
+    order = d.pending
+    d.tell(AutomationStopped(who="ann", reason="r"))
+    d.send(burnt(Verdict.PASS, order=order, id="p", boot="b2"))
+    d.send(TimePassed(host=H1), at_s=101)
+    assert d.known.state is Lifecycle.QUARANTINED  # automation is stopped
+    taken = d.tell(AutomationResumed(who="ann", reason="r"))
+    assert kinds(taken[1].step.orders) == [Release]
+    assert d.known.state is Lifecycle.HEALTHY
+    e = condemned(returns=Returns.AUTOMATIC)
+    e.send(take(100.0, who="bob"))
+    e.send(hello(boot="b2"))
+    e.send(burnt(Verdict.PASS, order=e.pending, id="p", boot="b2"))
+    assert kinds(e.send(TimePassed(host=H1), at_s=101).orders) == [Release]
 
 
 def test_a_bad_finding_ends_a_probation() -> None:

@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from fleetd.core.limits import Budget, Budgets, Outliers
-from fleetd.model.event import BurninRefused, FindingReceived, OutlierFound
+from fleetd.model.event import BurninRefused, FindingReceived, OutlierFound, Outvoted
 from fleetd.model.finding import FaultClass, Severity
 from fleetd.model.fleet import Area, IncidentKind
 from fleetd.model.host import Lifecycle
@@ -199,3 +199,12 @@ def test_two_machines_under_one_name_are_told_and_nobody_is_accused() -> None:
     outcome = world.run(seconds=2 * HOUR, settled=False)
     pages = [o for _, e in outcome.journal for o in e.orders if isinstance(o, Notify) and "second machine" in o.why]
     assert len(pages) <= 3  # one an hour, however often the other one comes again
+
+
+def test_a_host_whose_gpus_are_all_wrong_alike_is_outvoted_by_the_fleet() -> None:
+    world = fleet(hosts=6)
+    world.at(0).compute_wrong("h02")
+    world.expect(Quarantine).never()
+    outcome = world.run(seconds=2 * HOUR)
+    assert {e.event.host for _, e in outcome.journal if isinstance(e.event, Outvoted)} == {"h02"}
+    assert {host.name for host in outcome.hosts if host.state not in SERVING} == {"h02"}
