@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree as ET
 
+from burnin.ballots import host_ballots
 from burnin.judge import GpuVerdict, TestVerdict
 from burnin.result import Result
 from burnin.spec import SCHEMA, ExitCode, FaultClass, Verdict
@@ -76,6 +77,7 @@ def build(result: Result) -> dict[str, Any]:
             {"gpu": one.gpu, "index": index[one.gpu], "test": one.test, "kind": one.kind.value, "why": one.why}
             for one in result.evidence.deaths
         ],
+        "ballots": host_ballots(result.evidence),
         "notes": list(result.notes),
         "vote_key": ",".join(keys),
         "versions": dict(sorted(result.versions.items())),

@@ -239,6 +239,7 @@ class _Runner:
             effort=declaration.efforts[self._state.backend],
             inject=inject,
             seed=self._options.seed,
+            common=not declaration.exact,
         )
         self._state.evidence = merge(self._state.evidence, session.carry_out(task))
         self._state.test_elapsed_s[declaration.id] = self._monotonic() - begun_s

@@ -17,6 +17,8 @@ from burnin.tests import Declaration, Effort
 from burnin.weigh import Input, proofs_needed, retests_needed, worth_examining
 from burnin.wire import Examine, ListCases, Prove, Request, Vote, WireError, ballot, elements, made, part
 
+COMMON_SEED = 0
+"""Stands in for the run's seed in one round of each float test, so that hosts can compare what their GPUs agree on."""
 RETESTS = 10
 """Ballots of a retest: the first half with the same seed, the others with new ones."""
 EXAMINED_LAUNCHES = 100
@@ -30,6 +32,11 @@ def round_seed(seed: int, *names: str | int) -> int:
     """The seed of something in a run, from the run's seed and its name (BLAKE2b, below 2⁶³)."""
     text = "\x1f".join([str(seed), *map(str, names)])
     return int.from_bytes(blake2b(text.encode(), digest_size=8).digest(), "little") % SEED_LIMIT
+
+
+def common_seed(test: str) -> int:
+    """The seed of the round that every host computes alike."""
+    return round_seed(COMMON_SEED, test, "common")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,6 +53,8 @@ class Task:
     seed: int
     """What the seeds of its rounds are derived from."""
     retests: int = RETESTS
+    common: bool = False
+    """Whether to compute one round more, on inputs that all hosts share."""
     examine: bool = True
     """Whether to find the wrong elements of wrong results, for their signatures."""
 
@@ -100,15 +109,14 @@ class Session:
         iteration = 0
         self._progress.test(task.test, task.effort)
         while self.living:
-            seed = round_seed(task.seed, task.test, iteration)
-            inputs = [((task.test, one.name, seed), iteration) for one in task.cases]
-            evidence = self._vote(task, evidence, inputs, retest=False)
-            evidence = self._prove(task, evidence, retest=False)
+            evidence = self._round(task, evidence, iteration, round_seed(task.seed, task.test, iteration))
             iteration += 1
             elapsed_s = self._monotonic() - begun_s
             enough = iteration >= task.effort.rounds and elapsed_s >= task.effort.seconds
             if enough or elapsed_s > task.declaration.max_seconds:
                 break
+        if task.common and self.living:
+            evidence = self._round(task, evidence, iteration, common_seed(task.test))
         for _ in range(len(self.devices)):  # each retest covers at least one GPU more
             wanted = retests_needed(evidence)
             if not wanted or not self.living:
@@ -118,6 +126,11 @@ class Session:
             evidence = self._examine(task, evidence)
         self.partial = None
         return evidence
+
+    def _round(self, task: Task, evidence: Evidence, iteration: int, seed: int) -> Evidence:
+        inputs = [((task.test, one.name, seed), iteration) for one in task.cases]
+        evidence = self._vote(task, evidence, inputs, retest=False)
+        return self._prove(task, evidence, retest=False)
 
     def _retest(self, task: Task, evidence: Evidence, wanted: tuple[Input, ...]) -> Evidence:
         self._progress.note(f"{task.test}: {len(wanted)} cases differ; asking {task.retests} times more")

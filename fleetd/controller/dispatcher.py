@@ -15,6 +15,9 @@ from fleetd.ports import Actuator, ActuatorError, Clock, RunBlocking, Store, Sto
 _log = structlog.get_logger(__name__)
 
 
+_WORKERS_MAX = 64
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DispatcherConfig:
     """How hard to try."""
@@ -24,6 +27,13 @@ class DispatcherConfig:
     retry_first_seconds: float = 1.0
     retry_max_seconds: float = 60.0
     """An order that fails is tried again for ever: the wait doubles from the first to the maximum."""
+
+    def __post_init__(self) -> None:
+        """Refuse what cannot work. Raises ValueError."""
+        if not 1 <= self.workers <= _WORKERS_MAX:
+            raise ValueError(f"workers: {self.workers} is not between 1 and {_WORKERS_MAX}")
+        if not 0 < self.retry_first_seconds <= self.retry_max_seconds:
+            raise ValueError("retry_first_seconds must be above 0 and at most retry_max_seconds")
 
 
 class Dispatcher:
