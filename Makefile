@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 SETUP_INPUTS := pyproject.toml constraints.txt
 
-.PHONY: help deps demo test e2e lint protos clean bench-checksum bench-gemm
+.PHONY: help deps demo test e2e lint protos swarm clean bench-checksum bench-gemm bench-faults bench-world
 
 help:  ## list the targets
 	@grep -hE '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | sort
@@ -31,6 +31,9 @@ e2e: $(STAMP)  ## real processes on loopback: the story with everything killed o
 lint: $(STAMP)  ## ruff, mypy, import-linter
 	@$(BIN)/ruff check --quiet . && $(BIN)/ruff format --quiet --check . && $(BIN)/mypy --no-error-summary && $(BIN)/lint-imports --no-cache >/dev/null
 
+swarm: $(STAMP)  ## 500 simulated fleets drawn from seeds, each checked (about 20 minutes on one core)
+	@$(BIN)/python -m fleetd.world --worlds 500
+
 protos: $(STAMP)  ## regenerate fleetd/pb from protos/
 	@$(BIN)/python protos/generate.py
 
@@ -39,6 +42,12 @@ bench-checksum: $(STAMP)  ## checksum against a device copy, in one run (on a GP
 
 bench-gemm: $(STAMP)  ## GEMM with every output checksummed against plain GEMM, paired (on a GPU)
 	@$(BIN)/python tests/bench/bench_gemm.py
+
+bench-faults: $(STAMP)  ## fault scanner: MB/s and memory on a generated 100 MB log
+	@$(BIN)/python tests/bench/bench_faults.py 100
+
+bench-world: $(STAMP)  ## simulated fleet: seconds for 128 hosts and one hour
+	@$(BIN)/python tests/bench/bench_world.py
 
 clean:  ## remove the virtual environment and caches
 	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .import_linter_cache build dist

@@ -27,7 +27,7 @@ class AgentStatus:
     """Findings that the bounded spool had to drop."""
     findings_total: int
     kernel_log_age_s: float | None
-    """Monotonic seconds since the kernel log last answered, also with nothing new; None: not followed, or never read."""
+    """Monotonic seconds since the kernel log last answered, also with nothing new; None: not followed or never read."""
     kernel_log_lost_total: int | None
     """Records that the kernel dropped before they were read; None: the log is not followed."""
     errors_total: Mapping[str, int]
