@@ -90,7 +90,7 @@ class Lanes:
     """Where launches and checksums run: on a GPU side by side, the checksum of one output beside the next launch.
 
     A product leaves part of the chip idle in its last wave; a checksum on a stream of lower priority fills it. On an
-    H200 a bf16 8192³ product with every output checksummed then runs at 0.984 of the plain product's rate instead of
+    H200 a bf16 8192³ product with every output checksummed then runs at 0.972 of the plain product's rate instead of
     0.965 (tests/bench/bench_gemm.py). Elsewhere both run one after the other.
     """
 
