@@ -32,6 +32,10 @@ COMMANDS = {
 """Noun → "module:attribute" of its click command."""
 
 
+EXTRAS = {"cryptography": "controller", "numpy": "burnin", "sqlalchemy": "controller", "torch": "burnin"}
+"""Top-level package → the extra that brings it. An agent's installation has none of them."""
+
+
 class _Nouns(click.Group):
     """A group that imports a noun's module only when the noun is used."""
 
@@ -46,7 +50,13 @@ class _Nouns(click.Group):
         if cmd_name not in COMMANDS:
             return None
         module, attribute = COMMANDS[cmd_name].split(":")
-        command = getattr(import_module(module), attribute)
+        try:
+            command = getattr(import_module(module), attribute)
+        except ModuleNotFoundError as error:
+            package = (error.name or "").partition(".")[0]
+            if package not in EXTRAS:
+                raise
+            return _lacking(cmd_name, package)
         assert isinstance(command, click.Command)  # noqa: S101 - the table above is ours
         return command
 
@@ -60,6 +70,20 @@ class _Nouns(click.Group):
             why = f"standard output cannot be written: {error.strerror}; make room, or send it elsewhere"
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # what is left in its buffer goes there
             raise Failure(why, exit_code=CANNOT_JUDGE) from error
+
+
+def _lacking(noun: str, package: str) -> click.Command:
+    """Stand in for a noun whose extra is not installed: it is listed, and says what to install when it is used."""
+    says = f"{noun} needs `{package}`: pip install 'fleetd[{EXTRAS[package]}]'"
+
+    def fail(words: tuple[str, ...]) -> None:
+        del words
+        raise Failure(says)
+
+    anything = click.Argument(["words"], nargs=-1, type=click.UNPROCESSED)
+    settings: dict[str, Any] = {"ignore_unknown_options": True, "help_option_names": []}
+    help_text = f"(Not installed: {says.partition(': ')[2]}.)"
+    return click.Command(noun, callback=fail, params=[anything], context_settings=settings, help=help_text)
 
 
 @click.command(cls=_Nouns, context_settings={"help_option_names": ["-h", "--help"]})

@@ -5,6 +5,7 @@ import subprocess
 import tempfile
 from collections.abc import Callable
 from dataclasses import dataclass
+from importlib.util import find_spec
 from pathlib import Path
 
 import click
@@ -53,6 +54,8 @@ def command(  # noqa: PLR0917 - click calls it by keywords
             raise Failure("demo: --dir is for the demo with real processes; a world leaves no files")
         demo_world.run(hosts=hosts, hours=hours, seed=seed, policy=policy)
         return
+    if find_spec("torch") is None:
+        raise Failure("demo burns simulated GPUs in and needs torch: pip install 'fleetd[burnin,controller]'")
     console = Console(highlight=False, markup=False, soft_wrap=True)
     try:
         if folder is None:

@@ -171,3 +171,32 @@ def test_what_a_file_says_is_quoted_in_one_short_line(tmp_path: Path, changes: d
     line = one_line(fleetd("agent", "--config", str(config)), 2)
     assert words in line
     assert len(line) < 400 + len(str(tmp_path))
+
+
+@pytest.mark.parametrize(
+    ("noun", "package", "extra"),
+    [
+        ("controller", "sqlalchemy", "controller"),
+        ("rehearse", "sqlalchemy", "controller"),
+        ("demo", "cryptography", "controller"),
+        ("pki", "cryptography", "controller"),
+    ],
+)
+def test_what_is_not_installed_is_named_with_its_extra(tmp_path: Path, noun: str, package: str, extra: str) -> None:
+    words = [noun, "dev", str(tmp_path / "pki")] if noun == "pki" else [noun]
+    code = (
+        f"import sys; sys.modules[{package!r}] = None; from fleetd.cli import main; main({words}, prog_name='fleetd')"
+    )
+    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=False)
+    line = one_line(result, 2)
+    assert package in line
+    assert f"pip install 'fleetd[{extra}]'" in line
+
+
+def test_help_lists_every_noun_on_an_agents_installation() -> None:
+    blocked = "for name in ('sqlalchemy', 'cryptography', 'torch', 'numpy'): sys.modules[name] = None"
+    code = f"import sys\n{blocked}\nfrom fleetd.cli import main; main(['--help'])"
+    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=False)
+    assert result.returncode == 0, result.stderr
+    assert "controller" in result.stdout
+    assert "Not installed" in result.stdout
