@@ -195,7 +195,12 @@ def all_is_delivered(outcome: Outcome) -> Iterator[str]:
 
 def all_is_calm(outcome: Outcome) -> Iterator[str]:
     """A host with which nothing is wrong any more serves again, unless a human must decide and there is none."""
+    changed_s = {entry.host.name: at_s for at_s, entry in outcome.journal if entry.host is not None}
     for host in outcome.hosts:
+        # A burn-in that was ordered just now (a healthy GPU can look like an outlier at any time) is no standstill.
+        age_s = outcome.seconds - changed_s.get(host.name, 0.0)
+        if host.pending is not None and age_s < outcome.policy.qualify.timeout_seconds:
+            continue
         at_rest = host.state in (Lifecycle.HEALTHY, Lifecycle.PROBATION, Lifecycle.RETIRED)
         waits = not outcome.attended and (host.held or host.charges or host.told)
         foreign = bool(_foreign(host))
