@@ -6,6 +6,7 @@ a child: reads do not wait, and a child that cannot be ended (stuck in a driver)
 
 import contextlib
 import multiprocessing
+import select
 import selectors
 import signal
 import socket
@@ -23,6 +24,8 @@ from burnin.wire import MAX_LINE, Request, WireError, decode, encode, pack
 
 POLL_S = 0.1
 """How soon a signal or a silent child is noticed."""
+SETTLE_S = 0.5
+"""Between a start that failed and the next attempt."""
 ATTEMPTS = 2
 """Processes that one GPU gets in a run: the first, and one more to see whether what happened happens again."""
 END_S = 0.5
@@ -165,6 +168,7 @@ class Children:
             raise
         except (OSError, EOFError) as error:  # no memory, no descriptors, or somebody ended the fork server
             ours.close()
+            select.select((), (), (), SETTLE_S)  # a fork server that is dying still looks alive to the next attempt
             self._died(child, DeathKind.CRASH, f"it could not be started: {str(error) or 'no fork server'}", test)
             return
         ours.settimeout(0)
