@@ -100,6 +100,8 @@ def test_two_cpus_in_one_line_are_two_faults(catalogue: Catalogue) -> None:
         (b"NVRM: Xid (PCI:0000:aa:00): abc, pid=1\n", "look like XIDs"),
         (b"[1.0] NVRM: Xid (PCI:0000:aa:00): 7", "look like XIDs"),
         (b"Dear all,\nthe node is slow again.\n", "not recognised as a kernel log"),
+        (b"Our GPU shows an error, NVRM says Xid 79.\n", "not recognised as a kernel log"),
+        (b"My amdgpu card is slow today, what failed?\n", "not recognised as a kernel log"),
     ],
 )
 def test_it_is_said_when_nothing_can_be_judged(catalogue: Catalogue, text: bytes, reason: str) -> None:
@@ -113,6 +115,22 @@ def test_a_healthy_log_is_judged_healthy(catalogue: Catalogue) -> None:
     text = b"[    0.000000] Linux version 6.8.0\n[    4.1] NVRM: loading NVIDIA UNIX x86_64 Kernel Module  570.1\n"
     result = scan(catalogue, text)
     assert (result.action.value if result.action else None, result.findings, result.unrecognised) == ("none", (), ())
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        b"NVRM: loading NVIDIA UNIX x86_64 Kernel Module  570.1\n",
+        b"amdgpu 0000:c1:00.0: amdgpu: ring gfx uses VM inv eng 0 on hub 0\n",
+        b"[drm] amdgpu kernel modesetting enabled.\n",
+        b"kern.log:n1 kernel: NVRM: loading NVIDIA UNIX x86_64 Kernel Module  570.1\n",
+        b"nvidia 0000:3b:00.0: enabling device (0140 -> 0142)\n",
+        b"nvidia-nvswitch0: open (major=510)\n",
+    ],
+)
+def test_a_healthy_log_without_times_is_a_log(catalogue: Catalogue, line: bytes) -> None:
+    result = scan(catalogue, line)
+    assert (result.action.value if result.action else None, result.findings) == ("none", ())
 
 
 def test_a_log_of_several_boots_says_so(catalogue: Catalogue) -> None:

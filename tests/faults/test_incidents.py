@@ -146,6 +146,22 @@ def test_the_details_of_a_line_beat_the_table(catalogue: Catalogue, text: str, a
         ("watchdog: BUG: soft lockup - CPU#12 stuck for 26s! [python3:4242]", "SOFT_LOCKUP", "monitor"),
         ("Kernel panic - not syncing: Fatal hardware error!", "MCE_UE", "drain"),
         ("EDAC MC0: 1 UE memory read error on CPU_SrcID#0_Ha#0_Chan#1_DIMM#0", "EDAC_UE", "drain"),
+        (
+            "traps: python3[7] general protection fault ip:7f12 sp:7ffe error:0 in libnccl.so.2.21[7f10+100]",
+            "SEGV_LIBNCCL",
+            "monitor",
+        ),
+        (
+            "traps: python3[7] general protection ip:7f12 sp:7ffe error:0 in librccl.so.1.0[7f10+100]",
+            "SEGV_LIBRCCL",
+            "monitor",
+        ),
+        (
+            "NVRM: GPU 0000:3b:00.0: GPU does not have the necessary power cables connected.",
+            "NVRM_POWER_CABLE",
+            "drain",
+        ),
+        ("vmiop_log: (0x0): XID 31 detected on physical_chid:0x18, guest_chid:0x11", "XID31", "restart_app"),
     ],
 )
 def test_host_and_driver_lines_without_a_code(catalogue: Catalogue, line: str, alias: str, action: str) -> None:

@@ -39,6 +39,8 @@ _MANAGER = re.compile(
     r".{0,80}?pci bus id\s+(?P<device>[0-9a-f:.]+)(?P<text>.*)",
     re.IGNORECASE,
 )
+_VIRTUAL = re.compile(r"vmiop_log:.{0,24}\bxid (?P<code>\d{1,3}) detected on physical_chid", re.IGNORECASE)
+"""The vGPU manager tells the XIDs of its guests without the GPU's address."""
 _LOOKS = re.compile(r"xid\s*[(:]|xid error", re.IGNORECASE)
 _INSTANCE = re.compile(r"gpu-i:?\s*0*(\d+)", re.IGNORECASE)
 _NAME = re.compile(r"name=\s*([^,<]{1,64}?)\s*(?:,|$)", re.IGNORECASE)
@@ -86,6 +88,8 @@ def read(catalogue: Catalogue, message: str) -> Iterator[Observation]:
             yield _xid(catalogue, code, match["device"], match["extra"], match["text"])
     for match in _SXID.finditer(message):
         yield _sxid(match["code"], match["device"], match["text"])
+    if (virtual := _VIRTUAL.search(message)) is not None and (code := int(virtual["code"])) > 0:
+        yield _xid(catalogue, code, None, "", "")
     if (manager := _MANAGER.search(message)) is not None:
         yield _sxid(manager["code"], manager["device"], f"{manager['word']}, {manager['text']}")
 

@@ -5,6 +5,7 @@ to a `LogScan`. A log is sieved in big blocks: only lines with one of a few word
 that was seen before is only counted. Memory is bounded: by the block, the memory of messages and the number of faults.
 """
 
+import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
@@ -34,6 +35,11 @@ MAX_LINE_BYTES = 8192
 MAX_REMEMBERED = 4096
 """Messages remembered; when the memory is full it is emptied."""
 
+_WRITER = re.compile(
+    r"\b(?:nvrm|kernel|mce|amdgpu|amdkfd|kfd|(?:nvidia|pcieport|edac)\b[^:]{0,40}):|\[drm|^\s*nvidia-\w|\bxid\s*\(",
+    re.IGNORECASE,
+)
+"""Who writes into a kernel log, as its lines name him."""
 _SAMPLE_LINES = 400
 """Lines at the start in which a log is told from something else."""
 _CONTROL = bytes(n for n in range(32) if n not in b"\t\n\r\x0b\x0c\x1b")
@@ -245,8 +251,9 @@ class LogScan:
         if prefix.message.lower().startswith("linux version "):
             self._boots += 1
             return _Known(kind=Kind.PART, faults=())
-        self._seen = True
         kind, observations = self._reader.read(prefix, number)
+        if kind not in (Kind.PLAIN, Kind.UNRECOGNISED) or _WRITER.search(prefix.message):
+            self._seen = True  # a sentence that only names a driver is no log
         added = (self._incidents.add(observation) for observation in observations)
         return _Known(kind=kind, faults=tuple(fault for fault in added if fault is not None))
 

@@ -7,7 +7,7 @@ TRIGGERS = (
     b"nvrm", b"xid", b"nvidia", b"nvswitch", b"amdgpu", b"[drm", b"poison", b"error address", b"gpu reset",
     b"hardware error", b"pcieport", b"pcie b", b"io_page_fault", b"dmar: [dma", b"edac mc", b"out of memory",
     b"oom-kill", b"segfault at", b"kernel panic", b"sysrq_handle_crash", b"unable to handle", b"kernel bug at",
-    b"general protection fault", b"lockup", b"detected stall", b"blocked for more than", b"linux version ",
+    b"general protection", b"lockup", b"detected stall", b"blocked for more than", b"linux version ",
 )  # fmt: skip
 """Words of which every line that matters has one (in lower case); a test holds it against the catalogue."""
 
