@@ -1,6 +1,7 @@
 """`fleetd demo`: the main job on loopback, with real processes: burn in, find the bad GPU, quarantine its host."""
 
 import asyncio
+import math
 import subprocess
 import tempfile
 from collections.abc import Callable
@@ -9,6 +10,7 @@ from importlib.util import find_spec
 from pathlib import Path
 
 import click
+from click.core import ParameterSource
 from rich.console import Console
 
 from fleetd.cli import demo_world
@@ -49,11 +51,14 @@ def command(  # noqa: PLR0917 - click calls it by keywords
     With --world N, the day of a whole simulated fleet passes in seconds instead: what goes wrong, what is quarantined,
     what is withheld, and why. Text on a terminal, JSON lines on a pipe.
     """
+    if not math.isfinite(hours):
+        raise Failure("demo: --hours must be a number of hours")
     if hosts is not None:
         if folder is not None:
             raise Failure("demo: --dir is for the demo with real processes; a world leaves no files")
         demo_world.run(hosts=hosts, hours=hours, seed=seed, policy=policy)
         return
+    _refuse_options_of_worlds(click.get_current_context())
     if find_spec("torch") is None:
         raise Failure("demo burns simulated GPUs in and needs torch: pip install 'fleetd[burnin,controller]'")
     console = Console(highlight=False, markup=False, soft_wrap=True)
@@ -78,6 +83,13 @@ def command(  # noqa: PLR0917 - click calls it by keywords
     console.print(outcome.last_line)
     if not outcome.right:
         raise SystemExit(BAD)
+
+
+def _refuse_options_of_worlds(ctx: click.Context) -> None:
+    """Refuse to ignore what somebody asked for."""
+    for name in ("hours", "seed", "policy"):
+        if ctx.get_parameter_source(name) is ParameterSource.COMMANDLINE:
+            raise Failure(f"demo: --{name} is for a simulated fleet; add --world N")
 
 
 async def _story(fleet: Loopback, clock: RealClock, console: Console, seconds: int) -> Outcome:

@@ -1,5 +1,6 @@
 """`fleetd host`: the fleet as the controller sees it, and the operator's verbs."""
 
+import math
 from datetime import UTC, datetime
 from typing import Any
 
@@ -9,6 +10,7 @@ from rich.console import Console
 from rich.table import Table
 
 from fleetd.cli.connection import ask, connected
+from fleetd.cli.failure import Failure
 from fleetd.cli.jsonout import write_json
 from fleetd.model.host import Host
 from fleetd.model.ids import HostName
@@ -88,6 +90,8 @@ def show(desk: DeskConfig, name: str, json_path: str | None) -> None:
 @_json_option
 def quarantine(desk: DeskConfig, name: str, reason: str, expires_in: float | None, json_path: str | None) -> None:
     """Take a host away from its users."""
+    if expires_in is not None and not math.isfinite(expires_in):
+        raise Failure("host quarantine: --expires-in must be a number of seconds; leave it out for a hold without end")
     expires_at_s = None if expires_in is None else RealClock().wall_s() + expires_in
     host = ask(desk, lambda client: client.quarantine(HostName(name), reason, expires_at_s=expires_at_s))
     _changed(host, json_path)

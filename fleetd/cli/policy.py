@@ -8,6 +8,7 @@ from burnin.tests import LEVELS
 from fleetd.cli.failure import BAD, USAGE
 from fleetd.cli.jsonout import write_json
 from fleetd.config import ConfigError, load_policy, read_policy, read_policy_test
+from fleetd.config.faults import load_catalogue
 from fleetd.config.shipped import policy_path
 from fleetd.core.accuse import CARRIED_OUT
 from fleetd.core.play import play
@@ -33,6 +34,7 @@ def check_command(ctx: click.Context, file: Path, json_path: str | None) -> None
     Each finding is one line `file:line: message` on standard error.
     """
     try:
+        catalogue = load_catalogue()
         document = read_policy(file)
     except ConfigError as error:
         click.echo(str(error), err=True)
@@ -40,7 +42,7 @@ def check_command(ctx: click.Context, file: Path, json_path: str | None) -> None
         ctx.exit(USAGE)
     problems = [
         {"path": p.path, "line": document.line_of(p.path), "message": p.message}
-        for p in check(document.value, levels=LEVELS, actuator_actions=CARRIED_OUT)
+        for p in check(document.value, levels=LEVELS, actuator_actions=CARRIED_OUT, catalogue=catalogue)
     ]
     for problem in problems:
         click.echo(f"{file}:{problem['line']}: {problem['message']}", err=True)

@@ -15,6 +15,8 @@ from fleetd.core.rehearse import Difference, Outcome, Rehearsal, rehearse
 from fleetd.ports import StoreError
 
 SCHEMA = "fleetd.rehearsal/1"
+MAX_SAID = 200
+"""Characters of what the database says that are repeated."""
 
 
 @click.command(name="rehearse")
@@ -37,8 +39,12 @@ def command(policy: str, path: Path, limit: int, json_path: str | None) -> None:
         other = load_policy(policy_path(policy))
         with ledger(path) as store:
             found = rehearse(journal(store), other, limit=limit)
-    except (ConfigError, StoreError) as error:
+    except ConfigError as error:
         raise Failure(str(error)) from error
+    except StoreError as error:
+        # A damaged ledger may quote pages of itself.
+        said = "".join(c if c.isprintable() else " " for c in str(error).removeprefix(f"{path}: "))[:MAX_SAID]
+        raise Failure(f"{path}: {said}; --journal names a controller's ledger or a copy of one") from error
     body = {"schema": SCHEMA, "policy": policy, "journal": str(path), **msgspec.to_builtins(found)}
     if not write_json(json_path, body):
         _show(found)

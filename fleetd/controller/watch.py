@@ -46,6 +46,7 @@ class Watch:
         self._due_at_s: dict[HostName, float] = {}
         self._away_since: dict[HostName, tuple[float, float]] = {}  # elapsed and wall time
         self._silent: list[tuple[float, float, HostName]] = []  # when to tell, since when (both elapsed time), host
+        self._partition = False
         self._streaks = outliers.NO_STREAKS
         self._outliers_at_s = clock.elapsed_s()
 
@@ -105,19 +106,31 @@ class Watch:
 
     async def _look_at_silent(self) -> None:
         now_s, limits = self._clock.elapsed_s(), self._judge.policy.silence
+        known = sum(h.state is not Lifecycle.RETIRED for h in self._judge.hosts.values()) if self._away_since else 0
+        self._restart_after_partition(known)
         while self._silent and self._silent[0][0] <= now_s:
             _, since_s, name = heapq.heappop(self._silent)
             away = self._away_since.get(name)
             if away is None or away[0] != since_s:
                 continue  # it came back, and what is known of its next absence stands elsewhere
             heapq.heappush(self._silent, (now_s + limits.after_seconds, since_s, name))
-            known = sum(h.state is not Lifecycle.RETIRED for h in self._judge.hosts.values())
             await self._judge.submit(AgentSilent(host=name, since_s=away[1], away=self.away, known=known))
-        await self._close_partitions()
+            self._restart_after_partition(known)  # agents may have come back meanwhile
+        await self._close_partitions(known)
 
-    async def _close_partitions(self) -> None:
+    def _restart_after_partition(self, known: int) -> None:
+        """Count silence anew when a partition ends: agents need some time to come back, and none is blamed for it."""
+        was = self._partition
+        self._partition = is_partition(self._judge.policy.silence, away=self.away, known=known)
+        if not was or self._partition:
+            return
+        for name in tuple(self._away_since):
+            host = self._judge.hosts.get(name)
+            if host is not None and host.silent is None:  # one that was lost before the partition stays lost
+                self.session_changed(name, there=False)
+
+    async def _close_partitions(self, known: int) -> None:
         for incident in self._judge.record.incidents:
-            known = len(self._judge.hosts)
             if incident.kind is IncidentKind.PARTITION and not is_partition(
                 self._judge.policy.silence, away=self.away, known=known
             ):

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from fnmatch import fnmatchcase
 
 from fleetd.core.accuse import HARMLESS
+from fleetd.core.faults.catalogue import Catalogue
 from fleetd.core.limits import Budget
 from fleetd.core.policy import (
     LEVELS,
@@ -23,8 +24,8 @@ from fleetd.core.policy import (
 )
 from fleetd.model.finding import FaultClass, Scope, Severity, Verdict
 
-APPLICATION_CODES = tuple(f"nvidia.xid.{number}" for number in (13, 31, 43, 45, 68, 69, 94))
-"""Faults that an application can cause on sound hardware; stands in until the fault catalogue says so itself."""
+_NO_ACCUSATION = frozenset({Action.NONE, Action.RESTART_APP})
+"""What the catalogue asks for when an application can cause the fault on sound hardware."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -35,7 +36,13 @@ class Problem:
     message: str
 
 
-def check(policy: Policy, *, levels: Collection[str], actuator_actions: Collection[Action]) -> tuple[Problem, ...]:
+def check(
+    policy: Policy,
+    *,
+    levels: Collection[str],
+    actuator_actions: Collection[Action],
+    catalogue: Catalogue | None = None,
+) -> tuple[Problem, ...]:
     """Look for contradictions.
 
     Unreachable rules are found when one single earlier rule matches everything that they match; several that do so
@@ -45,6 +52,7 @@ def check(policy: Policy, *, levels: Collection[str], actuator_actions: Collecti
         policy: a well-formed policy.
         levels: the burn-in levels that the agents can run.
         actuator_actions: what the actuators can carry out; `none` and `monitor` need nobody.
+        catalogue: what is known of the codes that rules name; None: they are not compared with it.
 
     Returns:
         The problems, in the order of the policy; empty when it is sound.
@@ -53,6 +61,7 @@ def check(policy: Policy, *, levels: Collection[str], actuator_actions: Collecti
     for number, rule in enumerate(policy.rules):
         problems += _reach(policy.rules, number)
         problems += _then(policy, rule, number, actuator_actions)
+        problems += _against(catalogue, rule, number) if catalogue is not None else ()
     return tuple(problems)
 
 
@@ -187,15 +196,23 @@ def _then(policy: Policy, rule: Rule, number: int, actuator_actions: Collection[
             path=path,
             message=f"rule `{rule.name}` quarantines for {', '.join(soft)}, which is no evidence against the hardware",
         )
-    if rule.when.code in APPLICATION_CODES:
-        yield Problem(
-            path=path,
-            message=f"rule `{rule.name}` quarantines for {rule.when.code}, which an application can cause",
-        )
     unproven = sorted(c for c in classes if c.is_hardware and c not in policy.proofs)
     if unproven and rule.stage is Stage.ENFORCE:
         yield Problem(
             path=path,
             message=f"rule `{rule.name}` quarantines without an exit: `proofs` has no level and no `{MANUAL}` for "
             f"{', '.join(unproven)}",
+        )
+
+
+def _against(catalogue: Catalogue, rule: Rule, number: int) -> Iterator[Problem]:
+    """Compare a rule for one code with what the catalogue knows of it; a pattern of codes stands for many."""
+    code = rule.when.code
+    if rule.then is not Action.QUARANTINE or code is None or "*" in code:
+        return
+    entry = catalogue.entry(code)
+    if entry.known and (entry.scope is Scope.APP or entry.action in _NO_ACCUSATION):
+        yield Problem(
+            path=f"rules[{number}].then",
+            message=f"rule `{rule.name}` quarantines for {code}, which an application can cause",
         )

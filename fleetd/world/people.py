@@ -1,8 +1,8 @@
 """The people of a world: operators at the desk, and the crew that repairs what was quarantined."""
 
 import random
-from collections.abc import Awaitable, Callable
-from typing import TYPE_CHECKING
+from collections.abc import Awaitable, Callable, Coroutine
+from typing import Any, Protocol
 
 from fleetd.controller.desk import Desk
 from fleetd.core.invariants import FLEETD
@@ -10,13 +10,30 @@ from fleetd.model.fleet import FleetRecord, IncidentKind
 from fleetd.model.host import Host, Lifecycle
 from fleetd.model.ids import HostName
 from fleetd.ports import Peer, Refused, StoreError, UplinkError
-
-if TYPE_CHECKING:
-    from fleetd.world.world import World
+from fleetd.sim.clock import SimClock
+from fleetd.world.machine import Machine
+from fleetd.world.room import ControlRoom
+from fleetd.world.settings import Settings
 
 _ATTEMPTS = 40
 _RETRY_S = 30.0
 _AT_REST = frozenset({Lifecycle.HEALTHY, Lifecycle.PROBATION, Lifecycle.RETIRED, Lifecycle.NEW})
+
+
+class Site(Protocol):
+    """What people need of a world."""
+
+    settings: Settings
+    clock: SimClock
+    room: ControlRoom
+
+    def machine(self, name: str) -> Machine:
+        """One host. Raises KeyError."""
+        ...
+
+    def spawn(self, work: Coroutine[Any, Any, None]) -> None:
+        """Let something go on beside everything else."""
+        ...
 
 
 class Operator:
@@ -25,7 +42,7 @@ class Operator:
     Every request returns "", or why it was refused.
     """
 
-    def __init__(self, world: "World", name: str) -> None:
+    def __init__(self, world: Site, name: str) -> None:
         self._world = world
         self._peer = Peer(name=name, role="operator")
 
@@ -101,7 +118,7 @@ class Crew:
     It also looks at hosts that wait for a human, re-arms budgets that have tripped, and closes storms.
     """
 
-    def __init__(self, world: "World", *, round_s: tuple[float, float] = (600.0, 2400.0)) -> None:
+    def __init__(self, world: Site, *, round_s: tuple[float, float] = (600.0, 2400.0)) -> None:
         """`round_s`: how long from one round to the next, and how long a repair takes."""
         self._world = world
         self._round_s = round_s

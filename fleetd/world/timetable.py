@@ -2,21 +2,49 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 from fleetd.model.finding import FaultClass, Scope, Severity
 from fleetd.model.host import Lifecycle
 from fleetd.model.ids import HostName
 from fleetd.model.order import Notify, Order, Quarantine, Release, RunBurnin
 from fleetd.sim.gpu import Cure, Trouble
+from fleetd.sim.link import Network
+from fleetd.world.machine import Machine
 from fleetd.world.outcome import Outcome
-
-if TYPE_CHECKING:
-    from fleetd.world.world import World
+from fleetd.world.people import Operator, Site
 
 _HOSTS_NAMED = 4
 
-Act = Callable[["World"], object]
+
+class Scene(Site, Protocol):
+    """What a timetable needs of a world."""
+
+    machines: dict[HostName, Machine]
+    network: Network
+
+    def operator(self, name: str) -> Operator:
+        """Return somebody who may change hosts."""
+        ...
+
+    def exchange(self, one: Machine, one_index: int, other: Machine, other_index: int) -> None:
+        """Exchange two parts."""
+        ...
+
+    def reinstall(self, machine: Machine) -> None:
+        """Give a host an empty disk and boot it."""
+        ...
+
+    def double(self, machine: Machine) -> None:
+        """Switch on a second machine under the name of this one."""
+        ...
+
+    def fill_disk(self, host: str | None, *, full: bool) -> None:
+        """Let a disk refuse writes, or take them again; None: the controller's."""
+        ...
+
+
+Act = Callable[[Scene], object]
 """What returns something awaitable goes on beside the timetable."""
 Expected = type[Quarantine] | type[Release] | type[RunBurnin] | type[Notify] | Lifecycle
 
@@ -87,7 +115,7 @@ class Moment:
     def slow_driver(self, host: str, seconds: float) -> "Moment":
         """From the next boot on, let the driver answer only so long after it."""
 
-        def act(world: "World") -> None:
+        def act(world: Scene) -> None:
             world.machine(host).driver_seconds = seconds
 
         return self.do(f"{host}: its driver takes {seconds:g} s to start", act)

@@ -34,6 +34,7 @@ def test_the_same_seed_is_the_same_day_and_another_one_is_not() -> None:
         (["--dir", "somewhere"], "--dir is for the demo with real processes"),
         (["--policy", "no-such-policy"], "no-such-policy"),
         (["--world", "0"], "0"),
+        (["--hours", "nan"], "--hours"),
     ],
 )
 def test_a_mistake_is_one_line_and_exit_code_2(words: list[str], said: str) -> None:
@@ -41,3 +42,10 @@ def test_a_mistake_is_one_line_and_exit_code_2(words: list[str], said: str) -> N
     assert result.exit_code == 2
     assert said in result.stderr.splitlines()[-1]
     assert "Traceback" not in result.output
+
+
+@pytest.mark.parametrize("words", [["--hours", "3"], ["--seed", "7"], ["--policy", "strict"]])
+def test_what_only_a_world_understands_is_not_ignored_without_one(words: list[str]) -> None:
+    result = CliRunner().invoke(command, words)
+    assert result.exit_code == 2
+    assert result.stderr.splitlines()[-1].endswith("add --world N")

@@ -121,3 +121,12 @@ def test_a_day_of_an_operator(run: Run) -> None:
     held = run("host", "quarantine", "h01", "--reason", "fan", "--expires-in", "3600", "--json", "-")
     assert json.loads(held.stdout)["holds"][0]["expires_at_s"] > 0
     assert "h01: retired" in run("host", "retire", "h01", "--reason", "old").stdout
+
+
+@pytest.mark.parametrize("seconds", ["nan", "inf"])
+def test_a_hold_for_no_number_of_seconds_is_one_line(seconds: str) -> None:
+    words = ["host", "quarantine", "h1", "--reason", "a look", "--expires-in", seconds, "--insecure"]
+    result = CliRunner().invoke(main, words)
+    assert result.exit_code == 2
+    assert "Traceback" not in result.output
+    assert "--expires-in" in result.stderr.splitlines()[-1]

@@ -177,6 +177,54 @@ def test_a_partition_blames_nobody_and_ends_by_itself() -> None:
     play(scene)
 
 
+def test_silence_is_counted_anew_from_the_end_of_a_partition() -> None:
+    async def scene(s: Scene) -> None:
+        await s.appear("h1", "h2", "h3")
+        s.connect("h1")
+        await s.after(101)
+        await s.after(90)
+        s.connect("h2")  # the partition is over at 191 s; the silence of h3 was to be told at 201 s
+        await s.after(1)
+        await s.after(98)
+        assert s.host("h3").silent is None
+        ended_s = 1000.0 + 192
+        await s.after(3)
+        silent = s.host("h3").silent
+        assert silent is not None
+        assert silent.since_s == ended_s
+
+    play(scene)
+
+
+def test_a_host_that_was_lost_before_a_partition_stays_lost() -> None:
+    async def scene(s: Scene) -> None:
+        await s.appear("h1", "h2", "h3")
+        s.connect("h1", "h2")
+        await s.after(101)
+        lost = s.host("h3").silent
+        assert lost is not None
+        s.watch.session_changed(HostName("h2"), there=False)
+        await s.after(10)
+        s.connect("h2")
+        await s.after(200)
+        assert s.host("h3").silent == lost
+        assert s.events(AgentSilent)[-1].since_s == lost.since_s
+
+    play(scene)
+
+
+def test_retired_hosts_do_not_end_a_partition() -> None:
+    async def scene(s: Scene) -> None:
+        await s.appear("h1", "h2", "h3", "old1", "old2")
+        for old in ("old1", "old2"):
+            await s.judge.submit(OperatorRetires(host=HostName(old), who="ann", reason="old"))
+        s.connect("h1")
+        await s.after(101)
+        assert [i.kind for i in s.judge.record.incidents] == [IncidentKind.PARTITION]
+
+    play(scene)
+
+
 def test_a_retired_host_is_missed_by_nobody() -> None:
     async def scene(s: Scene) -> None:
         await s.appear("h1")

@@ -5,6 +5,7 @@ from itertools import product
 
 import pytest
 
+from fleetd.config.faults import load_catalogue
 from fleetd.core.accuse import CARRIED_OUT
 from fleetd.core.policy import (
     Accusation,
@@ -30,11 +31,12 @@ from fleetd.model.fleet import Area
 from fleetd.model.ids import GpuId
 from tests.core.make_core import BAD, HARDWARE, ONCE, POLICY, SOFT, TWICE, staged, with_rules
 
+CATALOGUE = load_catalogue()
 LINK, MEMORY = FaultClass.LINK, FaultClass.MEMORY
 
 
 def found(policy: Policy) -> list[tuple[str, str]]:
-    problems = check(policy, levels=("self", "smoke"), actuator_actions=CARRIED_OUT)
+    problems = check(policy, levels=("self", "smoke"), actuator_actions=CARRIED_OUT, catalogue=CATALOGUE)
     return [(p.path, p.message) for p in problems]
 
 
@@ -157,3 +159,19 @@ def test_unreachable_means_unreachable() -> None:
     for when in WHENS:
         assert (_never(when) is None) or not matched[when]
         assert _matches_all_of(when, when)
+
+
+@pytest.mark.parametrize(
+    "code", ["nvidia.xid.31", "nvidia.xid.80", "nvidia.xid.94", "amd.vm_fault", "host.segfault.nccl"]
+)
+def test_no_host_goes_for_what_the_catalogue_lays_on_an_application(code: str) -> None:
+    bad = Rule(name="r", when=When(code=code, fault_class=(MEMORY,)), then=Action.QUARANTINE)
+    assert ("rules[0].then", f"rule `r` quarantines for {code}, which an application can cause") in found(
+        with_rules(bad)
+    )
+
+
+@pytest.mark.parametrize("code", ["nvidia.xid.48", "nvidia.xid.79", "site.own.code", "nvidia.xid.*"])
+def test_other_codes_may_take_a_host(code: str) -> None:
+    good = Rule(name="r", when=When(code=code, fault_class=(MEMORY,)), then=Action.QUARANTINE)
+    assert found(with_rules(good)) == []

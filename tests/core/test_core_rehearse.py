@@ -1,5 +1,7 @@
 """A journal under the policy it was written with differs in nothing; under another, in what that decides otherwise."""
 
+import sqlite3
+from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 
@@ -133,6 +135,21 @@ def test_what_is_no_ledger_is_one_line_and_stays_as_it_is(tmp_path: Path, journa
     assert (run.exit_code, len(run.stderr.splitlines())) == (2, 1)
     assert words in run.stderr
     assert not (tmp_path / "none.db").exists()
+
+
+@pytest.mark.parametrize("body", ["'{'", "'null'", "cast(x'7b22ff1b5b0a' as text)"])
+def test_a_damaged_ledger_is_one_short_line_that_names_it(tmp_path: Path, body: str) -> None:
+    path = tmp_path / "fleet.db"
+    store = SqlStore(path)
+    store.commit(a_day())
+    store.close()
+    with closing(sqlite3.connect(path)) as database, database:
+        database.execute(f"UPDATE journal SET body = {body} WHERE id = 2")  # noqa: S608 - a constant of this test
+    (tmp_path / "p.yaml").write_text(ONE_RULE)
+    run = CliRunner().invoke(command, ["--policy", str(tmp_path / "p.yaml"), "--journal", str(path)])
+    assert (run.exit_code, len(run.stderr.splitlines())) == (2, 1)
+    assert run.stderr.startswith(f"fleetd: {path}: ")
+    assert run.stderr.rstrip("\n").isprintable()
 
 
 def test_a_policy_that_cannot_be_read_is_one_line(tmp_path: Path) -> None:

@@ -33,6 +33,17 @@ def test_a_controller_that_loses_its_network_blames_no_host() -> None:
     assert opened == {IncidentKind.PARTITION}
 
 
+def test_agents_that_need_a_while_after_a_partition_are_not_lost() -> None:
+    world = fleet(hosts=8)
+    names = world.settings.names()
+    world.at(600).isolate(*names)
+    world.at(1150).rejoin(*names[1:])
+    world.at(1400).rejoin(names[0])  # 800 s after it was cut off, 250 s after the partition's end
+    world.expect(Notify, why="host lost").never()
+    world.expect(Lifecycle.SUSPECT).never()
+    world.run(seconds=2 * HOUR)
+
+
 def test_a_host_that_is_lost_alone_is_told_and_is_again_what_it_was() -> None:
     world = fleet(hosts=8)
     world.at(600).isolate("h03")
