@@ -60,16 +60,37 @@ class _Nouns(click.Group):
         assert isinstance(command, click.Command)  # noqa: S101 - the table above is ours
         return command
 
+    def make_context(
+        self, info_name: str | None, args: list[str], parent: click.Context | None = None, **extra: Any
+    ) -> click.Context:
+        """Read the words before the noun; a mistake in them is one line."""
+        try:
+            return super().make_context(info_name, args, parent, **extra)
+        except click.UsageError as error:
+            raise _usage(error) from error
+
     def invoke(self, ctx: click.Context) -> Any:
         """Run the noun. Standard output on a full disk is no verdict: exit code 3, not Python's 1."""
         try:
             return super().invoke(ctx)
+        except click.UsageError as error:
+            raise _usage(error) from error
         except OSError as error:
             if error.errno not in {errno.ENOSPC, errno.EIO} or error.filename is not None:
                 raise
             why = f"standard output cannot be written: {error.strerror}; make room, or send it elsewhere"
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # what is left in its buffer goes there
             raise Failure(why, exit_code=CANNOT_JUDGE) from error
+
+
+def _usage(error: click.UsageError) -> click.ClickException:
+    """A mistake on the command line as one line: what, where, what to do. No words at all still show the help."""
+    if isinstance(error, click.exceptions.NoArgsIsHelpError):
+        return error
+    words = error.ctx.command_path if error.ctx is not None else "fleetd"
+    said = " ".join(error.format_message().split()).rstrip(".")
+    where = f"{words.removeprefix('fleetd ')}: " if " " in words else ""
+    return Failure(f"{where}{said}; see `{words} --help`")
 
 
 def _lacking(noun: str, package: str) -> click.Command:

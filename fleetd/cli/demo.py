@@ -41,7 +41,13 @@ class Outcome:
 @click.option("--seconds", type=click.IntRange(min=10), default=180, show_default=True, help="Give up after this time.")
 @click.option("--world", "hosts", type=click.IntRange(1, 20_000), help="Instead: a simulated fleet of so many hosts.")
 @click.option("--hours", type=click.FloatRange(0.1, 24 * 31), default=24.0, show_default=True, help="With --world.")
-@click.option("--seed", type=int, default=1, show_default=True, help="With --world: the same seed, the same day.")
+@click.option(
+    "--seed",
+    type=click.IntRange(min=0),
+    default=1,
+    show_default=True,
+    help="With --world: the same seed, the same day.",
+)
 @click.option("--policy", default="default", show_default=True, help="With --world: a shipped policy, or a file.")
 def command(  # noqa: PLR0917 - click calls it by keywords
     folder: Path | None, seconds: int, hosts: int | None, hours: float, seed: int, policy: str

@@ -83,6 +83,8 @@ def scan(ctx: click.Context, file: Path, wanted: str, site: Path | None, json_pa
             result = scan_stream(stream, catalogue, wanted)
     except FileNotFoundError:
         raise Failure(f"{file}: there is no such file", exit_code=USAGE) from None
+    except IsADirectoryError:
+        raise Failure(f"{file}: is a directory; name one file, or pipe several into `-`", exit_code=USAGE) from None
     except OSError as error:
         raise Failure(f"{file}: cannot be read: {error.strerror}", exit_code=CANNOT_JUDGE) from None
     exit_code = _exit_code(result)
@@ -98,7 +100,7 @@ def scan(ctx: click.Context, file: Path, wanted: str, site: Path | None, json_pa
 @_CATALOGUE
 @click.option("--json", "json_path", metavar="PATH", help="Write the entry as JSON; `-` is standard output.")
 def explain(code: tuple[str, ...], site: Path | None, json_path: str | None) -> None:
-    """Print the catalogue's entry of CODE: `nvidia.xid.79`, `79`, `xid 79`, `sxid 20034`, `GPU_RESET_FAILED`."""
+    """Print the catalogue's entry of CODE: `nvidia.xid.79`, `79`, `xid 79`, `sxid 20034`, `VRAM_LOST`, `RLW_REMAP`."""
     text = " ".join(code)
     entry = _catalogue(site).find(text)
     if entry is None:

@@ -5,6 +5,7 @@ from pathlib import Path
 import click
 
 from burnin.tests import LEVELS
+from fleetd.agent.silence import MISSING, UNRESPONSIVE
 from fleetd.cli.failure import BAD, USAGE
 from fleetd.cli.jsonout import write_json
 from fleetd.config import ConfigError, load_policy, read_policy, read_policy_test
@@ -25,25 +26,36 @@ def command() -> None:
 
 @command.command(name="check")
 @click.argument("file", type=click.Path(path_type=Path))
+@click.option(
+    "--catalogue",
+    "site",
+    type=click.Path(path_type=Path, exists=True),
+    metavar="DIR",
+    help="A site's own catalogue files: rules may name their codes too.",
+)
 @click.option("--json", "json_path", metavar="PATH", help="Write the result as JSON; `-` is standard output.")
 @click.pass_context
-def check_command(ctx: click.Context, file: Path, json_path: str | None) -> None:
-    """Check FILE for mistakes: keys and types, unreachable rules, quarantines without an exit, dead budgets.
+def check_command(ctx: click.Context, file: Path, site: Path | None, json_path: str | None) -> None:
+    """Check FILE for mistakes: keys and types, rules that never act, quarantines without an exit, dead budgets.
 
     Exit codes: 0 nothing found, 1 the policy is well-formed and has problems, 2 it cannot be read.
     Each finding is one line `file:line: message` on standard error.
     """
     try:
-        catalogue = load_catalogue()
+        catalogue = load_catalogue(site)
         document = read_policy(file)
     except ConfigError as error:
         click.echo(str(error), err=True)
         _report(json_path, file, [{"path": "", "line": error.line, "message": error.message}], exit_code=USAGE)
         ctx.exit(USAGE)
-    problems = [
-        {"path": p.path, "line": document.line_of(p.path), "message": p.message}
-        for p in check(document.value, levels=LEVELS, actuator_actions=CARRIED_OUT, catalogue=catalogue)
-    ]
+    found = check(
+        document.value,
+        levels=LEVELS,
+        actuator_actions=CARRIED_OUT,
+        catalogue=catalogue,
+        other_codes=(MISSING, UNRESPONSIVE),
+    )
+    problems = [{"path": p.path, "line": document.line_of(p.path), "message": p.message} for p in found]
     for problem in problems:
         click.echo(f"{file}:{problem['line']}: {problem['message']}", err=True)
     exit_code = BAD if problems else 0

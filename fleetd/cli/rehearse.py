@@ -6,13 +6,15 @@ from pathlib import Path
 import click
 import msgspec
 
-from fleetd.cli.failure import Failure
+from fleetd.cli.failure import CANNOT_JUDGE, Failure
 from fleetd.cli.jsonout import write_json
 from fleetd.compose.ledger import journal, ledger
 from fleetd.config import ConfigError, load_policy
 from fleetd.config.shipped import policy_path
+from fleetd.core.chain import BrokenJournal, unbroken
+from fleetd.core.policy import Policy
 from fleetd.core.rehearse import Difference, Outcome, Rehearsal, rehearse
-from fleetd.ports import StoreError
+from fleetd.ports import Store, StoreError
 
 SCHEMA = "fleetd.rehearsal/1"
 MAX_SAID = 200
@@ -33,21 +35,35 @@ MAX_SAID = 200
 def command(policy: str, path: Path, limit: int, json_path: str | None) -> None:
     """Decide a journal's events anew under another policy, and say what would have differed.
 
-    Exit codes: 0 rehearsed, whatever differs; 2 the policy or the journal cannot be read.
+    Exit codes: 0 rehearsed, whatever differs; 2 the policy cannot be read, or there is no ledger; 3 the journal is
+    damaged, or entries of it are missing or out of order: nothing can be said about it.
     """
     try:
         other = load_policy(policy_path(policy))
         with ledger(path) as store:
-            found = rehearse(journal(store), other, limit=limit)
+            found = _rehearsed(store, path, other, limit)
     except ConfigError as error:
         raise Failure(str(error)) from error
     except StoreError as error:
-        # A damaged ledger may quote pages of itself.
-        said = "".join(c if c.isprintable() else " " for c in str(error).removeprefix(f"{path}: "))[:MAX_SAID]
+        said = _said(error, path)
         raise Failure(f"{path}: {said}; --journal names a controller's ledger or a copy of one") from error
     body = {"schema": SCHEMA, "policy": policy, "journal": str(path), **msgspec.to_builtins(found)}
     if not write_json(json_path, body):
         _show(found)
+
+
+def _rehearsed(store: Store, path: Path, policy: Policy, limit: int) -> Rehearsal:
+    """Rehearse a ledger that could be opened; what is wrong with it from here on is damage."""
+    try:
+        return rehearse(unbroken(journal(store), store.load().hosts), policy, limit=limit)
+    except (StoreError, BrokenJournal) as error:
+        why = f"{path}: {_said(error, path)}; nothing can be said about it: rehearse an older copy"
+        raise Failure(why, exit_code=CANNOT_JUDGE) from error
+
+
+def _said(error: Exception, path: Path) -> str:
+    """One short line: a damaged ledger may quote pages of itself."""
+    return "".join(c if c.isprintable() else " " for c in str(error).removeprefix(f"{path}: "))[:MAX_SAID]
 
 
 def _show(found: Rehearsal) -> None:

@@ -22,9 +22,9 @@ def ledger(path: Path) -> Iterator[Store]:
         store.close()
 
 
-def journal(store: Store) -> Iterator[JournalEntry]:
-    """All entries from the first. Raises StoreError."""
+def journal(store: Store) -> Iterator[tuple[int, JournalEntry]]:
+    """All entries from the first, each with its position. Raises StoreError."""
     after = 0
     while page := store.journal(after=after, limit=PAGE):
-        yield from (entry for _, entry in page)
+        yield from page
         after = page[-1][0]

@@ -9,6 +9,7 @@ from fleetd.controller.dispatcher import Dispatcher, DispatcherConfig
 from fleetd.controller.intake import Intake
 from fleetd.controller.judge import Judge
 from fleetd.controller.watch import Watch
+from fleetd.core.intent import void_since
 from fleetd.core.policy import Policy
 from fleetd.model.host import Host
 from fleetd.ports import Actuator, Clock, RunBlocking, Store
@@ -44,6 +45,7 @@ class Controller:
         self.intake = Intake(judge=self.judge, dispatcher=self.dispatcher, clock=clock)
         self.watch = Watch(judge=self.judge, dispatcher=self.dispatcher, telemetry=self.intake.telemetry, clock=clock)
         self.dispatcher.on_session = self.watch.session_changed
+        self.dispatcher.void_since = lambda order: void_since(order, self.judge.hosts.get(order.host))
         self.desk = Desk(judge=self.judge, store=store, telemetry=self.intake.telemetry, run_blocking=run_blocking)
 
     def load(self) -> None:

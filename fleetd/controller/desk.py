@@ -1,5 +1,6 @@
 """Where operators come in: look at hosts, quarantine, release, ask why."""
 
+import math
 from collections.abc import Callable, Mapping
 
 from fleetd.controller.judge import Judge
@@ -10,6 +11,7 @@ from fleetd.model.event import (
     Event,
     FleetEvent,
     IncidentClosed,
+    JobEnded,
     OperatorBurnin,
     OperatorQuarantined,
     OperatorReleased,
@@ -82,6 +84,13 @@ class Desk:
     async def retire(self, peer: Peer, name: HostName, reason: str) -> Host:
         """Take a host out of the fleet for good. Raises Refused, StoreError."""
         return await self._ask(peer, name, lambda: OperatorRetires(host=name, who=peer.name, reason=_reason(reason)))
+
+    async def job_ended(self, peer: Peer, name: HostName, job: str, *, ok: bool, ran_seconds: float) -> Host:
+        """Take note that a job of the scheduler ended on a host. Raises Refused, StoreError."""
+        if not 0 <= ran_seconds < math.inf:
+            raise Refused(f"a job runs for a number of seconds, not {ran_seconds:g}")
+        job_id = _reason(job)
+        return await self._ask(peer, name, lambda: JobEnded(host=name, job=job_id, ok=ok, ran_seconds=ran_seconds))
 
     async def fleet(self) -> FleetRecord:
         """Return tripped budgets, the kill switch and open incidents."""

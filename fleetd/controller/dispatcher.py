@@ -52,10 +52,13 @@ class Dispatcher:
         self._burnins: dict[HostName, dict[OrderId, RunBurnin]] = {}
         self._sessions: dict[HostName, asyncio.Queue[RunBurnin | None]] = {}
         self._ahead_s: dict[HostName, float] = {}  # bounded by the number of hosts
+        self.void_since: Callable[[Order], str | None] = lambda _order: None
+        """Says why an order is not meant any more; asked right before each attempt to carry one out."""
         self.on_session: Callable[[HostName, bool], None] = lambda _host, _there: None
         """Hears of each agent that comes and goes."""
         self.failures_total = 0
         self.carried_out_total = 0
+        self.void_total = 0
 
     @property
     def connected(self) -> frozenset[HostName]:
@@ -111,16 +114,21 @@ class Dispatcher:
         delay_s = self._config.retry_first_seconds
         while True:
             try:
-                receipt = await self._actuator.carry_out(order)
-                await self._run_blocking(partial(self._store.finish_order, order.id, receipt.why))
+                void = self.void_since(order)
+                result = f"void: {void}" if void is not None else (await self._actuator.carry_out(order)).why
+                await self._run_blocking(partial(self._store.finish_order, order.id, result))
             except (ActuatorError, StoreError) as error:
                 self.failures_total += 1
                 _log.warning("order failed, will be tried again", order=order.id, error=str(error), delay_s=delay_s)
                 await self._clock.sleep_s(delay_s)
                 delay_s = min(delay_s * 2, self._config.retry_max_seconds)
                 continue
+            if void is not None:
+                self.void_total += 1
+                _log.info("order void", order=order.id, why=void)
+                return
             self.carried_out_total += 1
-            _log.info("order carried out", order=order.id, actuator=self._actuator.name, why=receipt.why)
+            _log.info("order carried out", order=order.id, actuator=self._actuator.name, why=result)
             return
 
     async def agent_orders(self, host: HostName) -> AsyncIterator[RunBurnin]:
@@ -139,6 +147,12 @@ class Dispatcher:
                     continue
                 if order_or_end.not_after_s < self._clock.wall_s():
                     await self.finish_burnin(host, order_or_end.id, "void: its time ran out before the agent had it")
+                    continue
+                void = self.void_since(order_or_end)
+                if void is not None:
+                    self.void_total += 1
+                    _log.info("order void", order=order_or_end.id, why=void)
+                    await self.finish_burnin(host, order_or_end.id, f"void: {void}")
                     continue
                 yield self._in_its_time(order_or_end)
         finally:

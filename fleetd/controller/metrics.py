@@ -66,6 +66,7 @@ class ControllerCollector(Collector):
             ("fleetd_decisions", "Events judged.", judge.decisions_total),
             ("fleetd_orders_withheld", "Orders that a budget or a rule's stage kept back.", judge.withheld_total),
             ("fleetd_orders_carried_out", "Orders that an actuator carried out.", dispatcher.carried_out_total),
+            ("fleetd_orders_void", "Orders that were not meant any more when their turn came.", dispatcher.void_total),
             ("fleetd_order_failures", "Attempts at an order that failed.", dispatcher.failures_total),
             ("fleetd_findings_received", "Findings received for the first time.", intake.findings_total),
             ("fleetd_findings_repeated", "Findings received again and counted once.", intake.duplicates_total),

@@ -5,6 +5,7 @@ Costs nothing for a host that waits for nothing: what is due next stands at the 
 
 import heapq
 from collections.abc import Mapping
+from dataclasses import dataclass, replace
 
 import structlog
 
@@ -12,7 +13,7 @@ from fleetd.controller.dispatcher import Dispatcher
 from fleetd.controller.judge import Judge
 from fleetd.core import outliers
 from fleetd.core.invariants import SERVING
-from fleetd.core.silence import is_partition
+from fleetd.core.silence import is_over, is_partition, patience_s
 from fleetd.core.waiting import next_due_s
 from fleetd.model.event import AgentSilent, IncidentClosed, TimePassed
 from fleetd.model.fleet import IncidentKind
@@ -25,6 +26,21 @@ _log = structlog.get_logger(__name__)
 
 TICK_SECONDS = 1.0
 """How late it may be seen that something is due."""
+
+
+_STALE_MIN = 64
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Absence:
+    """A host without its agent."""
+
+    since_s: float
+    """Wall time."""
+    calm_s: float
+    """What the clock that stands still while many agents are away showed at its beginning."""
+    mark: int
+    """Of the one entry of the heap that counts for it."""
 
 
 class Watch:
@@ -44,16 +60,20 @@ class Watch:
         self._clock = clock
         self._due: list[tuple[float, HostName]] = []  # one entry a host counts: that of _due_at_s
         self._due_at_s: dict[HostName, float] = {}
-        self._away_since: dict[HostName, tuple[float, float]] = {}  # elapsed and wall time
-        self._silent: list[tuple[float, float, HostName]] = []  # when to tell, since when (both elapsed time), host
-        self._partition = False
+        self._away: dict[HostName, _Absence] = {}  # bounded by the number of hosts
+        self._silent: list[tuple[float, int, HostName]] = []  # when to tell (elapsed time), mark of the absence, host
+        self._marks = 0
+        self._many_away = False
+        self._partition = False  # many are away, or were and are coming back
+        self._calm_s = 0.0  # time in which not many were away, as of `_looked_at_s` (elapsed time)
+        self._looked_at_s = clock.elapsed_s()
         self._streaks = outliers.NO_STREAKS
         self._outliers_at_s = clock.elapsed_s()
 
     @property
     def away(self) -> int:
         """Hosts that should have an agent connected and have none."""
-        return len(self._away_since)
+        return len(self._away)
 
     def host_changed(self, host: Host) -> None:
         """A decision on a host is on disk."""
@@ -64,18 +84,32 @@ class Watch:
             self._due_at_s[host.name] = due_s
             heapq.heappush(self._due, (due_s, host.name))
         if host.state is Lifecycle.RETIRED:
-            self._away_since.pop(host.name, None)
-        elif host.name not in self._away_since and not self._dispatcher.has_session(host.name):
+            self._away.pop(host.name, None)
+        elif host.name not in self._away and not self._dispatcher.has_session(host.name):
             self.session_changed(host.name, there=False)
 
     def session_changed(self, host: HostName, there: bool) -> None:
         """An agent came or went."""
         if there:
-            self._away_since.pop(host, None)
+            self._away.pop(host, None)
             return
-        now_s = self._clock.elapsed_s()
-        self._away_since[host] = (now_s, self._clock.wall_s())
-        heapq.heappush(self._silent, (now_s + self._judge.policy.silence.after_seconds, now_s, host))
+        self._away[host] = _Absence(since_s=self._clock.wall_s(), calm_s=self._calm_s, mark=0)
+        self._tell_in(host, self._judge.policy.silence.after_seconds)
+
+    def _tell_in(self, host: HostName, seconds: float) -> None:
+        """Have the absence of a host judged so many seconds from now, and not as it was planned before."""
+        self._marks += 1
+        self._away[host] = replace(self._away[host], mark=self._marks)
+        heapq.heappush(self._silent, (self._clock.elapsed_s() + seconds, self._marks, host))
+        if len(self._silent) > 2 * len(self._away) + _STALE_MIN:
+            # Agents came and went: without this the heap would grow with every time that they did.
+            self._silent = [entry for entry in self._silent if self._counts(entry)]
+            heapq.heapify(self._silent)
+
+    def _counts(self, entry: tuple[float, int, HostName]) -> bool:
+        """Whether an entry of the heap is about an absence that goes on, and the last word on it."""
+        _, mark, name = entry
+        return name in self._away and self._away[name].mark == mark
 
     async def run(self) -> None:
         """Watch until cancelled."""
@@ -106,34 +140,50 @@ class Watch:
 
     async def _look_at_silent(self) -> None:
         now_s, limits = self._clock.elapsed_s(), self._judge.policy.silence
-        known = sum(h.state is not Lifecycle.RETIRED for h in self._judge.hosts.values()) if self._away_since else 0
-        self._restart_after_partition(known)
+        known = sum(h.state is not Lifecycle.RETIRED for h in self._judge.hosts.values()) if self._away else 0
+        self._follow_partition(known)
         while self._silent and self._silent[0][0] <= now_s:
-            _, since_s, name = heapq.heappop(self._silent)
-            away = self._away_since.get(name)
-            if away is None or away[0] != since_s:
+            entry = heapq.heappop(self._silent)
+            if not self._counts(entry):
                 continue  # it came back, and what is known of its next absence stands elsewhere
-            heapq.heappush(self._silent, (now_s + limits.after_seconds, since_s, name))
-            await self._judge.submit(AgentSilent(host=name, since_s=away[1], away=self.away, known=known))
-            self._restart_after_partition(known)  # agents may have come back meanwhile
-        await self._close_partitions(known)
+            name = entry[2]
+            absence = self._away[name]
+            excused_s = patience_s(limits, calm_away_s=self._calm_s - absence.calm_s)
+            if self._partition and not self._many_away and excused_s > 0:
+                self._tell_in(name, excused_s)
+                continue
+            self._tell_in(name, limits.after_seconds)
+            await self._judge.submit(AgentSilent(host=name, since_s=absence.since_s, away=self.away, known=known))
+            self._follow_partition(known)  # agents may have come back meanwhile
+        if not self._partition:
+            await self._close_partitions(known)
 
-    def _restart_after_partition(self, known: int) -> None:
-        """Count silence anew when a partition ends: agents need some time to come back, and none is blamed for it."""
-        was = self._partition
-        self._partition = is_partition(self._judge.policy.silence, away=self.away, known=known)
-        if not was or self._partition:
+    def _follow_partition(self, known: int) -> None:
+        """Count silence anew when a partition ends: agents need some time to come back, and none is blamed for it.
+
+        How long that excuses is bounded (`core.silence.patience_s`): a host that is lost while the network comes and
+        goes is told.
+        """
+        now_s, limits, was = self._clock.elapsed_s(), self._judge.policy.silence, self._partition
+        if not self._many_away:
+            self._calm_s += now_s - self._looked_at_s
+        self._looked_at_s = now_s
+        self._many_away = is_partition(limits, away=self.away, known=known)
+        if self._many_away:
+            self._partition = True
             return
-        for name in tuple(self._away_since):
-            host = self._judge.hosts.get(name)
-            if host is not None and host.silent is None:  # one that was lost before the partition stays lost
-                self.session_changed(name, there=False)
+        if not was:
+            return
+        # One that was told to be lost stays lost: it neither keeps a partition open, nor is it counted anew.
+        missing = [name for name in self._away if (h := self._judge.hosts.get(name)) is not None and h.silent is None]
+        self._partition = not is_over(limits, missing=len(missing), known=known)
+        if not self._partition:
+            for name in missing:
+                self._tell_in(name, patience_s(limits, calm_away_s=self._calm_s - self._away[name].calm_s))
 
     async def _close_partitions(self, known: int) -> None:
         for incident in self._judge.record.incidents:
-            if incident.kind is IncidentKind.PARTITION and not is_partition(
-                self._judge.policy.silence, away=self.away, known=known
-            ):
+            if incident.kind is IncidentKind.PARTITION:
                 said = f"{self.away} of {known} agents are away"
                 await self._judge.submit_fleet(
                     IncidentClosed(incident=incident.id, who="fleetd", reason=said, acquit=True)

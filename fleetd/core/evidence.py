@@ -1,5 +1,7 @@
 """What bad findings do to a host: hold it, charge it, look again or tell, as far as stage, class and limits allow."""
 
+from collections.abc import Collection
+
 from fleetd.core import budget, repair, storm
 from fleetd.core.accuse import HARMLESS, Response, respond
 from fleetd.core.lifecycle import Draft, slot_of
@@ -8,7 +10,7 @@ from fleetd.core.repair import Advice
 from fleetd.model.finding import BurninEnded, Finding, Scope
 from fleetd.model.fleet import IncidentKind
 from fleetd.model.host import Charge, Hold, Host, Lifecycle
-from fleetd.model.ids import GpuId
+from fleetd.model.ids import GpuId, HostName
 
 
 def weigh(draft: Draft, finding: Finding, *, ordered: bool) -> None:
@@ -19,6 +21,10 @@ def weigh(draft: Draft, finding: Finding, *, ordered: bool) -> None:
         finding: what was found.
         ordered: whether this is the result of the burn-in that was pending, so that a rerun counts as an attempt.
     """
+    if storm.outdated(finding, draft.host):
+        said = f"{finding.why}: of boot {finding.boot_id}, before the burn-in that proved boot {draft.host.boot_id}"
+        draft.say(f"an old record, which changes nothing: {said}")
+        return
     responses = respond(draft, finding)
     failed = isinstance(finding, BurninEnded)
     serious = failed or any(_serious(r) for r in responses)
@@ -155,17 +161,19 @@ def _objection(draft: Draft, finding: Finding) -> str | None:
     key = storm.storm_key(finding)
     if key is not None:
         limits = draft.policy.storm
+        hosts = draft.fleet.sick(key, draft.now_s - limits.within_seconds)
         what, kind = key.split(":", 1)
+        words = f"have the fault {kind}" if what == "fault" else f"fail burn-ins with the same kernels ({kind})"
         weather = storm.look(
             draft.record,
             now_s=draft.now_s,
             kind=IncidentKind.STORM,
             key=key,
-            hosts=draft.fleet.sick(key, draft.now_s - limits.within_seconds),
+            hosts=hosts,
             host=draft.host.name,
             at_least=limits.hosts_at_least,
             tell_again_s=draft.policy.tell_again_seconds,
-            what=f"have the fault {kind}" if what == "fault" else f"fail burn-ins with the same kernels ({kind})",
+            what=f"{words}{_same_driver(draft, hosts)}",
         )
         draft.record = weather.record
         if weather.incident is not None:
@@ -176,6 +184,12 @@ def _objection(draft: Draft, finding: Finding) -> str | None:
     if stopped is not None:
         return f"automation is stopped by {stopped.who}: {stopped.reason}"
     return _over_budget(draft)
+
+
+def _same_driver(draft: Draft, hosts: Collection[HostName]) -> str:
+    """What a storm has in common besides its fault: a driver version that all of its hosts run."""
+    drivers = {draft.host.driver_version, *(draft.fleet.driver_of(host) for host in hosts)}
+    return f", all with driver version {drivers.pop()}" if len(drivers) == 1 and None not in drivers else ""
 
 
 def _over_budget(draft: Draft) -> str | None:

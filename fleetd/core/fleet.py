@@ -9,9 +9,9 @@ from dataclasses import dataclass
 
 from fleetd.core.policy import Policy
 from fleetd.core.step import Step
-from fleetd.core.storm import INCIDENT_HOSTS, key_of_incident, storm_key
+from fleetd.core.storm import INCIDENT_HOSTS, key_of_incident, outdated, storm_key
 from fleetd.core.table import Table, Tables
-from fleetd.model.event import AnyEvent, FindingReceived, IncidentClosed
+from fleetd.model.event import AnyEvent, FindingReceived, IncidentClosed, JobEnded
 from fleetd.model.finding import Ballot
 from fleetd.model.fleet import Area, AreaKey, FleetRecord
 from fleetd.model.host import Hold, Host, Lifecycle, Mark, Strike
@@ -23,6 +23,21 @@ FLEET = AreaKey(area=Area.FLEET, name="")
 
 QUARANTINES_KEPT = 4096
 """Newest quarantine orders remembered; no window may sensibly allow more."""
+
+
+JOB_ENDS_KEPT = 512
+"""Newest ends of jobs remembered, of the whole fleet: enough to see whether jobs fail elsewhere too."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JobEnd:
+    """A job ended on a host."""
+
+    at_s: float
+    host: HostName
+    job: str
+    failed: bool
+    ran_seconds: float
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -78,6 +93,8 @@ class Fleet:
         self._areas: Table[HostName, tuple[AreaKey, ...]] = self._tables.table()
         self._quarantines: Table[str, tuple[_Dated, ...]] = self._tables.table()
         self._sick: Table[str, tuple[_Dated, ...]] = self._tables.table()
+        self._job_ends: Table[str, tuple[JobEnd, ...]] = self._tables.table()
+        self._drivers: Table[HostName, str] = self._tables.table()
         self._files: Table[GpuId, tuple[tuple[HostName, tuple[_Fact, ...]], ...]] = self._tables.table()
         self._claims: Table[GpuId, tuple[HostName, ...]] = self._tables.table()
         self._votes: Table[tuple[str, str], Votes] = self._tables.table()
@@ -92,9 +109,9 @@ class Fleet:
         fleet._record.put("", image.fleet)
         if image.quarantines:
             fleet._quarantines.put("", image.quarantines[-QUARANTINES_KEPT:])
-        for entry in image.recent:
+        for entry in (*image.recent, *image.job_ends):
             if not entry.refused:
-                fleet._sicken(entry.at_s, entry.event)
+                fleet._remember(entry.at_s, entry.event, entry.host)
         fleet.commit()
         return fleet
 
@@ -117,6 +134,14 @@ class Fleet:
     def sick(self, key: str, since_s: float) -> frozenset[HostName]:
         """Hosts that had a fault (`storm.storm_key`) after a time."""
         return frozenset(host for at_s, host in self._sick.get(key) or () if at_s > since_s)
+
+    def job_ends_since(self, since_s: float) -> tuple[JobEnd, ...]:
+        """The newest ends of jobs after a time, oldest first."""
+        return tuple(end for end in self._job_ends.get("") or () if end.at_s > since_s)
+
+    def driver_of(self, host: HostName) -> str | None:
+        """The driver version that a host's agent said last; None when it says none."""
+        return self._drivers.get(host)
 
     def strikes(self, gpu: GpuId) -> tuple[Strike, ...]:
         """Strikes of a serial on all hosts it was in, oldest first."""
@@ -150,7 +175,7 @@ class Fleet:
             return
         if step.fleet is not None:
             self._record.put("", step.fleet)
-        self._sicken(now_s, event)
+        self._remember(now_s, event, step.state)
         if step.state is None:
             return
         self._take_over(before, step.state)
@@ -173,6 +198,8 @@ class Fleet:
                 self._count(before, -1)
             self._count(after, 1)
             self._areas.put(after.name, areas_of(after))
+        if (before.driver_version if before is not None else None) != after.driver_version:
+            self._drivers.put(after.name, after.driver_version)
         if before is None or before.inventory != after.inventory:
             listed = {g.gpu for g in before.inventory} if before is not None else set()
             lists = {g.gpu for g in after.inventory}
@@ -215,6 +242,15 @@ class Fleet:
             known = [f for f in self._voters.get(ballot.key) or () if f != ballot.fingerprint]
             self._voters.put(ballot.key, tuple(sorted([*known, ballot.fingerprint] if new.total else known)) or None)
 
+    def _remember(self, now_s: float, event: AnyEvent, host: Host | None) -> None:
+        """What happened just before counts for what happens now."""
+        if isinstance(event, JobEnded):
+            end = JobEnd(at_s=now_s, host=event.host, job=event.job, failed=not event.ok, ran_seconds=event.ran_seconds)
+            self._job_ends.put("", (*(self._job_ends.get("") or ()), end)[-JOB_ENDS_KEPT:])
+            return
+        if host is None or not isinstance(event, FindingReceived) or not outdated(event.finding, host):
+            self._sicken(now_s, event)
+
     def _sicken(self, now_s: float, event: AnyEvent) -> None:
         if isinstance(event, IncidentClosed):
             self._sick.put(key_of_incident(event.incident), None)
@@ -228,8 +264,8 @@ class Fleet:
 
     def snapshot(self) -> dict[str, object]:
         """Everything in it as plain values: two fleets with equal snapshots decide alike."""
-        tables = ("record", "counts", "areas", "quarantines", "sick", "files", "claims", "votes", "voters")
-        return {name: dict(getattr(self, f"_{name}")) for name in tables}
+        first = ("record", "counts", "areas", "quarantines", "sick", "job_ends", "drivers")
+        return {name: dict(getattr(self, f"_{name}")) for name in (*first, "files", "claims", "votes", "voters")}
 
 
 def _standing(host: Host) -> tuple[object, ...]:

@@ -28,6 +28,8 @@ def connected(draft: Draft, hello: Hello) -> None:
     known, found = {g.gpu for g in before.inventory}, {g.gpu for g in hello.inventory}
     if (before.boot_id, before.inventory, before.place) != (hello.boot_id, hello.inventory, hello.place):
         draft.set(boot_id=hello.boot_id, inventory=hello.inventory, place=hello.place)
+    if before.driver_version != hello.driver_version:
+        draft.set(driver_version=hello.driver_version)
     _arrived(draft, tuple(sorted(found - known)))
     if before.state is Lifecycle.NEW:
         draft.move(Lifecycle.QUALIFYING, f"first contact: {len(found)} GPUs, nothing proven yet")

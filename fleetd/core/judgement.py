@@ -10,7 +10,7 @@ true is asserted in `invariants`.
 
 from typing import assert_never
 
-from fleetd.core import ballots, evidence, operators, silence, waiting
+from fleetd.core import ballots, evidence, jobs, operators, silence, waiting
 from fleetd.core.fleet import Fleet
 from fleetd.core.hello import connected
 from fleetd.core.invariants import MAX_BALLOTS, SERVING
@@ -25,6 +25,7 @@ from fleetd.model.event import (
     Event,
     FindingReceived,
     HostEvent,
+    JobEnded,
     OperatorBurnin,
     OperatorEvent,
     OperatorQuarantined,
@@ -90,7 +91,7 @@ def _asked(draft: Draft, event: OperatorEvent) -> Step[Host]:
             assert_never(event)
 
 
-def _happened(draft: Draft, event: HostEvent) -> None:
+def _happened(draft: Draft, event: HostEvent) -> None:  # noqa: C901 - one line a kind of event
     """Something happened; nobody can refuse that."""
     match event:
         case AgentConnected():
@@ -107,6 +108,8 @@ def _happened(draft: Draft, event: HostEvent) -> None:
             _outlier(draft, event)
         case Outvoted():
             _outvoted(draft, event)
+        case JobEnded():
+            jobs.ended(draft, event)
         case Rejudged():
             waiting.rejudge(draft, event)
         case TimePassed():

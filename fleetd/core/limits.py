@@ -6,6 +6,12 @@ from enum import StrEnum
 
 from fleetd.model.fleet import Area
 
+MAX_SECONDS = 10 * 365 * 86400.0
+"""Ten years, longer than hardware is kept: a longer time is a slip of the unit."""
+
+MAX_JOB_FAILURES = 16
+"""Failed jobs remembered of one host, the newest; no policy may ask for more."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Qualify:
@@ -18,7 +24,7 @@ class Qualify:
     """Burn-ins in a row without a conclusion before a human is asked."""
 
     def __post_init__(self) -> None:
-        _above_zero(self, "timeout_seconds")
+        above_zero(self, "timeout_seconds")
         if self.attempts < 1:
             raise ValueError(f"attempts must be at least 1, not {self.attempts}")
 
@@ -55,7 +61,7 @@ class Budget(Share):
         Share.__post_init__(self)
         if self.max_in_window < 0:
             raise ValueError("max_in_window cannot be negative")
-        _above_zero(self, "window_seconds")
+        above_zero(self, "window_seconds")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -84,7 +90,7 @@ class Storm:
     def __post_init__(self) -> None:
         if not 2 <= self.hosts_at_least <= 64:  # noqa: PLR2004 - an incident lists at most 64 hosts
             raise ValueError(f"hosts_at_least must be 2 to 64, not {self.hosts_at_least}")
-        _above_zero(self, "within_seconds")
+        above_zero(self, "within_seconds")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -97,7 +103,7 @@ class Silence:
     """So many hosts, and this share of the fleet, away at once: a partition, nobody is blamed."""
 
     def __post_init__(self) -> None:
-        _above_zero(self, "after_seconds")
+        above_zero(self, "after_seconds")
         if self.partition_at_least < 2:  # noqa: PLR2004 - one silent host is no partition
             raise ValueError(f"partition_at_least must be at least 2, not {self.partition_at_least}")
         if not 0 <= self.partition_ratio <= 1:
@@ -118,9 +124,33 @@ class Outliers:
     """The level that such a host must pass."""
 
     def __post_init__(self) -> None:
-        _above_zero(self, "z_at_least", "every_seconds")
-        if self.siblings_at_least < 4 or self.in_a_row < 1:  # noqa: PLR2004 - a median of three says little
-            raise ValueError("siblings_at_least must be at least 4 and in_a_row at least 1")
+        above_zero(self, "z_at_least", "every_seconds")
+        if self.siblings_at_least < 4:  # noqa: PLR2004 - a median of three says little
+            raise ValueError(f"siblings_at_least must be at least 4, not {self.siblings_at_least}")
+        if self.in_a_row < 1:
+            raise ValueError(f"in_a_row must be at least 1, not {self.in_a_row}")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Jobs:
+    """When jobs that fail at once, one after the other, accuse the host: a dead GPU draws and kills a job a minute."""
+
+    failures_at_least: int = 3
+    """Different jobs that failed fast on the host within the window; one that failed elsewhere too does not count."""
+    within_seconds: float = 3600.0
+    ran_at_most_seconds: float = 300.0
+    """A job that failed after a longer time was not killed by where it was started."""
+    elsewhere_max_ratio: float = 0.25
+    """Of the other hosts on which jobs ended within the window: if jobs fail fast on more, it is the jobs."""
+    burnin: str = "smoke"
+    """The level that such a host must pass."""
+
+    def __post_init__(self) -> None:
+        if not 2 <= self.failures_at_least <= MAX_JOB_FAILURES:  # noqa: PLR2004 - one failed job says nothing
+            raise ValueError(f"failures_at_least must be 2 to {MAX_JOB_FAILURES}, not {self.failures_at_least}")
+        if not 0 <= self.elsewhere_max_ratio <= 1:
+            raise ValueError(f"elsewhere_max_ratio is a ratio from 0 to 1, not {self.elsewhere_max_ratio:g}")
+        above_zero(self, "within_seconds", "ran_at_most_seconds")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -139,9 +169,10 @@ class Repair:
     """Condemnations of one host within the window, whichever GPU it was; beyond them the host itself is suspected."""
 
     def __post_init__(self) -> None:
-        _above_zero(self, "window_seconds")
-        if self.resets < 0 or self.reboots < 0 or self.host_at_most < 1:
-            raise ValueError("resets and reboots cannot be negative, host_at_most must be at least 1")
+        above_zero(self, "window_seconds")
+        for name, least in (("resets", 0), ("reboots", 0), ("host_at_most", 1)):
+            if getattr(self, name) < least:
+                raise ValueError(f"{name} must be at least {least}, not {getattr(self, name)}")
 
 
 class Returns(StrEnum):
@@ -151,8 +182,11 @@ class Returns(StrEnum):
     AUTOMATIC = "automatic"
 
 
-def _above_zero(limits: object, *names: str) -> None:
+def above_zero(limits: object, *names: str) -> None:
+    """Refuse a limit that is not above 0, or is a time that nobody can mean. Raises ValueError."""
     for name in names:
         value = getattr(limits, name)
-        if value <= 0:
+        if not value > 0:
             raise ValueError(f"{name} must be above 0, not {value:g}")
+        if name.endswith("_seconds") and value > MAX_SECONDS:
+            raise ValueError(f"{name} must be at most {MAX_SECONDS:g} (ten years), not {value:g}")

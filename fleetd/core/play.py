@@ -62,7 +62,9 @@ def _fleet_events(replay: Replay, verb: FleetVerb) -> Iterator[AnyEvent]:
                 yield ev.IncidentClosed(incident=incident.id, who=who, reason=reason, acquit=acquit)
 
 
-def _event(replay: Replay, step: TimelineStep, name: HostName, what: str) -> AnyEvent | None:
+def _event(  # noqa: PLR0911 - one line a kind of event
+    replay: Replay, step: TimelineStep, name: HostName, what: str
+) -> AnyEvent | None:
     host = replay.hosts.get(name)
     pending = host.pending if host is not None else None
     if step.hello is not None:
@@ -71,6 +73,8 @@ def _event(replay: Replay, step: TimelineStep, name: HostName, what: str) -> Any
         return ev.FindingReceived(host=name, finding=_ran(step, step.burnin, name, host, what))
     if step.fault is not None:
         return ev.FindingReceived(host=name, finding=_faulted(step, step.fault, name, host, what))
+    if step.job is not None:
+        return ev.JobEnded(host=name, job=step.job.id, ok=step.job.ok, ran_seconds=step.job.ran_seconds)
     if step.refuses is not None:
         order = pending.order_id if pending is not None else OrderId("none")
         return ev.BurninRefused(host=name, order_id=order, why=step.refuses)
@@ -107,6 +111,7 @@ def _hello(name: HostName, says: Says) -> AnyEvent:
         capabilities=(),
         inventory=inventory,
         place=says.place,
+        driver_version=says.driver_version,
     )
     return ev.AgentConnected(host=name, hello=hello)
 
@@ -145,7 +150,7 @@ def _faulted(step: TimelineStep, fault: Faulted, name: HostName, host: Host | No
     return DeviceFault(
         id=FindingId(what),
         host=name,
-        boot_id=_boot(host),
+        boot_id=_boot(host) if fault.boot is None else BootId(fault.boot),
         at_s=step.at,
         why="the timeline says so",
         code=fault.code,

@@ -9,11 +9,24 @@ from dataclasses import dataclass, field, fields
 from enum import StrEnum
 from fnmatch import fnmatchcase
 
-from fleetd.core.limits import Budget, Budgets, Outliers, Qualify, Repair, Returns, Share, Silence, Storm
+from fleetd.core.limits import (
+    MAX_SECONDS,
+    Budget,
+    Budgets,
+    Jobs,
+    Outliers,
+    Qualify,
+    Repair,
+    Returns,
+    Share,
+    Silence,
+    Storm,
+    above_zero,
+)
 from fleetd.model.finding import FaultClass, Scope, Severity, Verdict
 from fleetd.model.ids import GpuId
 
-__all__ = ["Budget", "Budgets", "Outliers", "Qualify", "Repair", "Returns", "Share", "Silence", "Storm"]
+__all__ = ["Budget", "Budgets", "Jobs", "Outliers", "Qualify", "Repair", "Returns", "Share", "Silence", "Storm"]
 
 LEVELS = ("self", "smoke", "quick", "qualify", "burnin", "soak")
 """Burn-in levels from the weakest to the strongest: a pass proves its level and the weaker ones."""
@@ -79,8 +92,7 @@ class Strikes:
     def __post_init__(self) -> None:
         if not 1 <= self.at_least <= MAX_STRIKES_PER_GPU:
             raise ValueError(f"at_least must be 1 to {MAX_STRIKES_PER_GPU}, not {self.at_least}")
-        if self.within_seconds <= 0:
-            raise ValueError(f"within_seconds must be above 0, not {self.within_seconds:g}")
+        above_zero(self, "within_seconds")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -93,8 +105,7 @@ class Count:
     def __post_init__(self) -> None:
         if not 1 <= self.at_least <= MAX_SIGHTINGS:
             raise ValueError(f"at_least must be 1 to {MAX_SIGHTINGS}, not {self.at_least}")
-        if self.within_seconds <= 0:
-            raise ValueError(f"within_seconds must be above 0, not {self.within_seconds:g}")
+        above_zero(self, "within_seconds")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -173,12 +184,15 @@ class Policy:
     silence: Silence = field(default_factory=Silence)
     outliers: Outliers | None = None
     """None: GPUs are not compared with their siblings."""
+    jobs: Jobs | None = None
+    """None: jobs that fail accuse no host."""
     repair: Repair = field(default_factory=Repair)
     rules: tuple[Rule, ...]
 
     def __post_init__(self) -> None:
-        if self.probation_seconds < 0 or self.tell_again_seconds < 0:
-            raise ValueError("probation_seconds and tell_again_seconds cannot be negative")
+        for name in ("probation_seconds", "tell_again_seconds"):
+            if not 0 <= getattr(self, name) <= MAX_SECONDS:
+                raise ValueError(f"{name} must be from 0 to {MAX_SECONDS:g}, not {getattr(self, name):g}")
 
     def proof_of(self, fault_class: FaultClass) -> Proof | None:
         """What proves a class cured; None: an operator's decision only."""

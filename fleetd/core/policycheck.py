@@ -1,5 +1,6 @@
 """What is wrong with a well-formed policy: rules that never act, quarantines without a way back, dead budgets."""
 
+import difflib
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
@@ -42,6 +43,7 @@ def check(
     levels: Collection[str],
     actuator_actions: Collection[Action],
     catalogue: Catalogue | None = None,
+    other_codes: Collection[str] = (),
 ) -> tuple[Problem, ...]:
     """Look for contradictions.
 
@@ -52,7 +54,9 @@ def check(
         policy: a well-formed policy.
         levels: the burn-in levels that the agents can run.
         actuator_actions: what the actuators can carry out; `none` and `monitor` need nobody.
-        catalogue: what is known of the codes that rules name; None: they are not compared with it.
+        catalogue: what is known of the codes that rules name, a site's own included: a rule for a code that is not in
+            it never acts. None: they are not compared with it.
+        other_codes: codes that are no entry of the catalogue and reported all the same: the agent's own.
 
     Returns:
         The problems, in the order of the policy; empty when it is sound.
@@ -62,6 +66,8 @@ def check(
         problems += _reach(policy.rules, number)
         problems += _then(policy, rule, number, actuator_actions)
         problems += _against(catalogue, rule, number) if catalogue is not None else ()
+        codes = (*(entry.code for entry in catalogue), *other_codes) if catalogue is not None else ()
+        problems += _known(codes, rule, number) if codes else ()
     return tuple(problems)
 
 
@@ -69,6 +75,7 @@ def _levels(policy: Policy, levels: Collection[str]) -> Iterator[Problem]:
     asked = [("qualify.level", policy.qualify.level)]
     asked += [(f"proofs.{c}", proof.level) for c in policy.proofs if (proof := policy.proof_of(c)) is not None]
     asked += [("outliers.burnin", policy.outliers.burnin)] if policy.outliers is not None else []
+    asked += [("jobs.burnin", policy.jobs.burnin)] if policy.jobs is not None else []
     asked += [(f"rules[{n}].then", r.then.burnin) for n, r in enumerate(policy.rules) if isinstance(r.then, Burnin)]
     for path, level in asked:
         if level not in levels:
@@ -216,3 +223,38 @@ def _against(catalogue: Catalogue, rule: Rule, number: int) -> Iterator[Problem]
             path=f"rules[{number}].then",
             message=f"rule `{rule.name}` quarantines for {code}, which an application can cause",
         )
+
+
+def _known(codes: Collection[str], rule: Rule, number: int) -> Iterator[Problem]:
+    """A rule for a code that the agents never report: a slip of the pen makes it silent, not wrong."""
+    code = rule.when.code
+    if code is None or any(_overlap(code, known) for known in codes):
+        return
+    near = difflib.get_close_matches(code, codes, n=1)
+    hint = f"; did you mean `{near[0]}`?" if near else ""
+    yield Problem(
+        path=f"rules[{number}].when.code",
+        message=f"rule `{rule.name}` can never match: nothing reports the code `{code}`{hint}",
+    )
+
+
+def _overlap(one: str, other: str) -> bool:
+    """Whether some text matches both patterns; `*` stands for any text. Linear in the product of their lengths."""
+    reached = {0}  # positions in `other` up to which what was read of `one` can be matched
+    for sign in one:
+        if sign == "*":
+            reached = set(range(min(reached, default=len(other) + 1), len(other) + 1))
+            continue
+        # A `*` of the other pattern swallows the sign and stays.
+        reached = _past_stars(other, reached)
+        reached = {n for n in reached if other[n : n + 1] == "*"} | {n + 1 for n in reached if other[n : n + 1] == sign}
+    return len(other) in _past_stars(other, reached)
+
+
+def _past_stars(pattern: str, positions: set[int]) -> set[int]:
+    """The positions, and those behind the stars that begin at them."""
+    found = set(positions)
+    for n in range(len(pattern)):
+        if n in found and pattern[n] == "*":
+            found.add(n + 1)
+    return found

@@ -7,7 +7,7 @@ a lost host: it does not count as healthy, and a human is told. Its hardware is 
 from dataclasses import replace
 
 from fleetd.core import storm
-from fleetd.core.invariants import SERVING
+from fleetd.core.invariants import OUT_OF_SERVICE, SERVING
 from fleetd.core.lifecycle import Draft
 from fleetd.core.policy import Silence
 from fleetd.model.event import AgentSilent
@@ -16,10 +16,41 @@ from fleetd.model.host import Lifecycle, Silent
 
 PARTITION_KEY = "agents"
 
+PATIENCE = 3
+"""A partition excuses those that come back late, but nobody for more than so many times the policy's `after_seconds` in
+which most agents were there: a line that comes and goes for ever must not hide a host that is really lost."""
+
 
 def is_partition(limits: Silence, *, away: int, known: int) -> bool:
     """Whether so many agents away out of so many known are rather the controller's own trouble."""
     return away >= max(limits.partition_at_least, limits.partition_ratio * known)
+
+
+OVER_RATIO = 0.25
+"""A partition that has opened is over when a quarter of what opened it is still away: the returning agents of a large
+fleet pass the level at which it opened while thousands are still on their way back."""
+
+
+def is_over(limits: Silence, *, missing: int, known: int) -> bool:
+    """Whether a partition has ended: `missing` agents out of `known` are away and not told to be lost."""
+    return missing < max(limits.partition_at_least, OVER_RATIO * limits.partition_ratio * known)
+
+
+def patience_s(limits: Silence, *, calm_away_s: float) -> float:
+    """Seconds until a host that was away in a partition counts as lost; 0 is at once.
+
+    Args:
+        limits: of the policy.
+        calm_away_s: for how many seconds of its absence so far most agents were there (`is_partition` was false).
+    """
+    return max(0.0, min(limits.after_seconds, PATIENCE * limits.after_seconds - calm_away_s))
+
+
+def _and_the_others(*, away: int, known: int) -> str:
+    """What the other agents say about one that is away: nothing, when there is no other one."""
+    if away < known:
+        return f"and the others are there ({known - away} of {known})"
+    return "and no other agent is there to tell whether the host or the controller's network is at fault"
 
 
 def silent(draft: Draft, event: AgentSilent) -> None:
@@ -47,7 +78,11 @@ def silent(draft: Draft, event: AgentSilent) -> None:
         draft.say(f"its agent is still away, since {event.since_s:.0f}")
         return
     draft.set(silent=Silent(since_s=event.since_s, before=host.state))
-    said = f"its agent has been away for {draft.now_s - event.since_s:.0f} seconds, and the others are there"
+    others = _and_the_others(away=event.away, known=event.known)
+    said = f"its agent has been away for {draft.now_s - event.since_s:.0f} seconds, {others}"
+    if host.state in OUT_OF_SERVICE:
+        draft.say(said)  # whoever took it out, or repairs it, may have switched it off: nobody is called for that
+        return
     if host.state in SERVING:
         draft.move(Lifecycle.SUSPECT, f"host lost: {said}")
     else:

@@ -7,8 +7,9 @@ is seen; from then on every quarantine for that fault is withheld until a human 
 from collections.abc import Collection
 from dataclasses import dataclass, replace
 
-from fleetd.model.finding import BurninEnded, Finding, Scope, Severity, Verdict
+from fleetd.model.finding import BurninEnded, DeviceFault, Finding, Scope, Severity, Verdict
 from fleetd.model.fleet import FleetRecord, Incident, IncidentKind
+from fleetd.model.host import Host
 from fleetd.model.ids import HostName
 
 INCIDENT_HOSTS = 64
@@ -29,6 +30,14 @@ def storm_key(finding: Finding) -> str | None:
         return f"kernels:{finding.vote_key}" if blames and finding.vote_key else None
     serious = finding.severity >= Severity.ERROR and finding.fault_class.is_hardware and finding.scope is not Scope.APP
     return f"fault:{finding.code}" if serious else None
+
+
+def outdated(finding: Finding, host: Host) -> bool:
+    """Whether a device fault is older than what its host has proven since: a log or a store of records read again.
+
+    A failed burn-in is not: no reboot and no weaker pass explains it away.
+    """
+    return isinstance(finding, DeviceFault) and finding.boot_id != host.boot_id and host.proof is not None
 
 
 def key_of_incident(incident: str) -> str:

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from enum import StrEnum
 
+from fleetd.core.limits import MAX_SECONDS
 from fleetd.model.finding import FaultClass, Scope, Severity, Verdict
 from fleetd.model.host import Lifecycle, Place
 
@@ -28,6 +29,7 @@ class Says:
     gpus: int = 8
     serials: tuple[str, ...] | None = None
     sku: str = "simulated"
+    driver_version: str | None = None
     place: Place = field(default_factory=Place)
 
 
@@ -53,6 +55,17 @@ class Faulted:
     fault_class: FaultClass
     scope: Scope = Scope.GPU
     gpu: int | None = None
+    boot: str | None = None
+    """The boot that it is of; None: the present one."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Job:
+    """A job of the scheduler ended."""
+
+    id: str
+    ok: bool
+    ran_seconds: float
 
 
 class Verb(StrEnum):
@@ -103,6 +116,7 @@ class TimelineStep:
     hello: Says | None = None
     burnin: Ran | None = None
     fault: Faulted | None = None
+    job: Job | None = None
     refuses: str | None = None
     """The agent refuses the pending burn-in, and says why."""
     away: int | None = None
@@ -112,6 +126,8 @@ class TimelineStep:
     expect: Expect = field(default_factory=Expect)
 
     def __post_init__(self) -> None:
+        if not 0 <= self.at <= MAX_SECONDS:
+            raise ValueError(f"at must be from 0 to {MAX_SECONDS:g} seconds, not {self.at:g}")
         given = [f.name for f in fields(self) if f.name in _EVENTS and getattr(self, f.name) is not None]
         if len(given) > 1:
             raise ValueError(f"one step has one event, not {' and '.join(given)}")
@@ -119,7 +135,7 @@ class TimelineStep:
             raise ValueError(f"`{given[0]}` needs `hosts`")
 
 
-_EVENTS = frozenset({"hello", "burnin", "fault", "refuses", "away", "operator", "fleet"})
+_EVENTS = frozenset({"hello", "burnin", "fault", "job", "refuses", "away", "operator", "fleet"})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -106,12 +106,19 @@ class FileSource:
         self.lost_total = 0
 
     def _open(self, after: Cursor | None = None) -> None:
-        self._file = self._path.open("rb", buffering=0)
+        # Rotated while nobody read: the end of the old file comes first, then `read` goes on with the new one.
+        old = self._path.with_name(self._path.name + ".1")
+        rotated = after is not None and after.inode is not None and self._path.stat().st_ino != after.inode
+        path = old if after is not None and rotated and _inode(old) == after.inode else self._path
+        self._file = path.open("rb", buffering=0)
         stat = os.fstat(self._file.fileno())
         self._inode = stat.st_ino
         self._offset = 0
         if after is not None and after.inode == stat.st_ino and (after.offset or 0) <= stat.st_size:
             self._offset = after.offset or 0
+            # A cursor stands behind a line's end; where there is none, the file was emptied and written anew.
+            if self._offset and os.pread(self._file.fileno(), 1, self._offset - 1) != b"\n":
+                self._offset = 0
         self._file.seek(self._offset)
         self._rest = b""
 
@@ -145,6 +152,14 @@ class FileSource:
     def close(self) -> None:
         """Close it; idempotent."""
         self._file.close()
+
+
+def _inode(path: Path) -> int | None:
+    """The file's number; None when there is none."""
+    try:
+        return path.stat().st_ino
+    except OSError:
+        return None
 
 
 class JournalSource:

@@ -81,6 +81,18 @@ class Outvoted:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class JobEnded:
+    """A job of the scheduler ended on a host; one that ran on several hosts ends on each of them."""
+
+    host: HostName
+    job: str
+    """The scheduler's id of it; restarts that have ids of their own are jobs of their own."""
+    ok: bool
+    """False: it failed. A job that its user cancelled, or that was preempted, is no event."""
+    ran_seconds: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class OperatorQuarantined:
     """An operator put a hold on the host."""
 
@@ -158,6 +170,7 @@ HostEvent = (
     | BurninRefused
     | OutlierFound
     | Outvoted
+    | JobEnded
     | Rejudged
     | TimePassed
 )

@@ -55,6 +55,8 @@ class Hello:
     place: Place = Place()
     at_s: float | None = None
     """The agent's wall clock, seconds since the epoch; None from an agent that does not say."""
+    driver_version: str | None = None
+    """Of the GPUs' driver; None from an agent that does not say."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -68,6 +70,7 @@ class Hold:
     gpu: GpuId | None
     fault_class: FaultClass
     boot_id: BootId | None
+    """Its epoch: the boot in which it was put on. Within one boot, evidence voids the proofs and burn-ins before it."""
     at_s: float
     proof_level: str | None
     """The burn-in level that must pass before the hold may go; None: an operator's decision only."""
@@ -108,6 +111,15 @@ class Sighting:
     gpu: GpuId | None
     finding: FindingId
     at_s: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FailedJob:
+    """A job that failed on the host soon after it began."""
+
+    job: str
+    at_s: float
+    """Wall time at which the controller heard of it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -192,8 +204,12 @@ class Host:
     """What would hold the host if nothing kept it back."""
     marks: tuple[Mark, ...] = ()
     sightings: tuple[Sighting, ...] = ()
+    failed_jobs: tuple[FailedJob, ...] = ()
+    """The newest that failed fast, since the host was last suspected for them."""
     ballots: tuple[Ballot, ...] = ()
     """Of the last burn-in that passed."""
+    driver_version: str | None = None
+    """Of the GPUs' driver, as the agent said last; None: it does not say."""
     due: DueBurnin | None = None
     boots: tuple[BootId, ...] = ()
     """Earlier boots, the newest last: a machine never returns to one."""

@@ -69,3 +69,5 @@ class StoreImage:
     """Wall time and host of the newest quarantine orders, ascending in the order of issue."""
     recent: tuple[JournalEntry, ...]
     """The newest entries with a finding, oldest first: what happened just before counts for what happens now."""
+    job_ends: tuple[JournalEntry, ...] = ()
+    """The newest entries with the end of a job, oldest first."""

@@ -1,4 +1,9 @@
-"""Orders: what the controller wants done, each with an idempotency key, an epoch and a time after which it is void."""
+"""Orders: what the controller wants done, each with an idempotency key.
+
+No order is carried out because it was once issued: each is held against its host's state in the ledger right before
+each attempt (`core.intent`). One to an agent besides carries its epoch (the boot) and a time after which it is void,
+because the agent must be able to refuse it while nobody can be asked.
+"""
 
 from dataclasses import dataclass
 

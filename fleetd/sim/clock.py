@@ -11,11 +11,20 @@ class SimClock:
 
     def __init__(self, *, skew_s: float = 0.0) -> None:
         """`skew_s`: how far the wall clock is ahead of the true time."""
-        self.skew_s = skew_s
+        self._skew_s = skew_s
+        self._drift_ratio = 0.0
+        self._drifts_from_s = 0.0
+
+    @property
+    def skew_s(self) -> float:
+        """How far the wall clock is ahead of the true time now."""
+        return self.wall_s() - EPOCH_S - self.elapsed_s()
 
     def wall_s(self) -> float:
         """Seconds since the epoch, as far as this machine knows."""
-        return EPOCH_S + asyncio.get_running_loop().time() + self.skew_s
+        now_s = asyncio.get_running_loop().time()
+        drifted_s = self._drift_ratio * (now_s - self._drifts_from_s) if self._drift_ratio else 0.0
+        return EPOCH_S + now_s + self._skew_s + drifted_s
 
     def elapsed_s(self) -> float:
         """Virtual seconds since the world began; never wrong."""
@@ -27,4 +36,10 @@ class SimClock:
 
     def jump(self, seconds: float) -> None:
         """Set the wall clock forward or back, as somebody or something does on real hosts."""
-        self.skew_s += seconds
+        self._skew_s += seconds
+
+    def drift(self, ratio: float) -> None:
+        """From now on gain so many seconds each second (negative: lose them); the monotonic clock is not concerned."""
+        if self._drift_ratio:
+            self._skew_s += self._drift_ratio * (self.elapsed_s() - self._drifts_from_s)
+        self._drift_ratio, self._drifts_from_s = ratio, self.elapsed_s()

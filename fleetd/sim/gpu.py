@@ -146,6 +146,11 @@ def parts(*, host: HostName, gpus: int, seed: int) -> list[SimGpu]:
     return [SimGpu(gpu=GpuId(f"SIM-{host}-{n:02d}"), sku="simulated", seed=seed) for n in range(gpus)]
 
 
+def pci_address(index: int) -> str:
+    """Where the GPU with this index sits on the bus of every simulated host; the kernel names it so."""
+    return f"0000:{0x10 + index:02x}:00.0"
+
+
 class SimDevices:
     """The `Devices` port over simulated parts."""
 
@@ -183,7 +188,7 @@ class SimDevices:
         """The parts that are on the bus, in order of their index. Raises DeviceError when the driver hangs."""
         self._ask()
         return tuple(
-            Gpu(gpu=part.gpu, index=index, vendor="sim", sku=part.sku, pci_address=None)
+            Gpu(gpu=part.gpu, index=index, vendor="sim", sku=part.sku, pci_address=pci_address(index))
             for index, part in enumerate(self._parts)
             if Trouble.LOST not in part.troubles
         )

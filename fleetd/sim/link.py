@@ -37,6 +37,8 @@ class Network:
         self.weather = weather
         self._rng = rng
         self._on_bug = on_bug
+        self.hears: Callable[[HostName, Up], Up] = lambda _host, message: message
+        """How the controller's end reads what a host says: here a world puts agents of other versions."""
         self._door: AgentDoor | None = None
         self._isolated: set[HostName] = set()
         self._connections: dict[HostName, Connection] = {}
@@ -92,6 +94,7 @@ class Network:
             greeting = await connection.up.receive()
             if not isinstance(greeting, Greeting):
                 return
+            greeting = self._heard_greeting(certified, greeting)
             host = greeting.hello.host
             older = self._connections.get(host)
             self._connections[host] = connection
@@ -102,7 +105,7 @@ class Network:
             connection.down.send(Welcome(last_seq=await door.hello(peer, greeting.hello, greeting.spool)))
             orders = asyncio.create_task(self._send_orders(connection, door, host))
             while (message := await connection.up.receive()) is not None:
-                await _take(message, connection, door, host, greeting.spool)
+                await _take(self.hears(host, message), connection, door, host, greeting.spool)
         except Refused as refused:
             connection.down.send(refused)
         except StoreError:
@@ -115,6 +118,12 @@ class Network:
             connection.ended.set()
             if host is not None and self._connections.get(host) is connection:
                 del self._connections[host]
+
+    def _heard_greeting(self, certified: HostName, greeting: Greeting) -> Greeting:
+        heard = self.hears(certified, greeting)
+        if not isinstance(heard, Greeting):
+            raise Refused("the first message must be a hello")
+        return heard
 
     async def _send_orders(self, connection: Connection, door: AgentDoor, host: HostName) -> None:
         async for order in door.orders(host):

@@ -1,5 +1,6 @@
 """The model as JSON text and back: a tag names the class of each alternative of a union, fields do the rest."""
 
+from hashlib import blake2b
 from typing import Any
 
 import msgspec
@@ -19,7 +20,7 @@ _CLASSES: dict[str, type] = {
         *(finding.BurninEnded, finding.DeviceFault),
         *(order.Quarantine, order.Release, order.RunBurnin, order.Notify),
         *(event.AgentConnected, event.AgentSilent, event.FindingReceived, event.BurninAccepted, event.BurninRefused),
-        *(event.OutlierFound, event.Outvoted, event.Rejudged, event.TimePassed),
+        *(event.OutlierFound, event.Outvoted, event.JobEnded, event.Rejudged, event.TimePassed),
         *(event.OperatorQuarantined, event.OperatorReleased, event.OperatorBurnin, event.OperatorRepairs),
         *(event.OperatorRetires, event.BudgetRearmed, event.AutomationStopped, event.AutomationResumed),
         event.IncidentClosed,
@@ -111,6 +112,23 @@ def dump_entry(entry: JournalEntry) -> str:
         "progress": entry.progress,
     }
     return _encoder.encode(body).decode()
+
+
+_CHAIN = '{"chain":"'
+_DIGEST_CHARS = 32
+
+
+def chained(text: str, before: str | None) -> str:
+    """The text of an entry that names the one before it, so that none can go or move unseen; None: it is the first."""
+    digest = blake2b((before or "").encode(), digest_size=_DIGEST_CHARS // 2).hexdigest()
+    return f'{_CHAIN}{digest}",{text[1:]}'
+
+
+def follows(text: str, before: str | None) -> bool:
+    """Whether an entry's text follows another's. Those of the first versions name none, and stand before all others."""
+    if not text.startswith(_CHAIN):
+        return before is None or not before.startswith(_CHAIN)
+    return text.startswith(chained("{", before))
 
 
 def load_entry(text: str) -> JournalEntry:

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from fleetd.model.event import FindingReceived, IncidentClosed
+from fleetd.model.event import FindingReceived, IncidentClosed, JobEnded
 from fleetd.model.finding import Finding
 from fleetd.model.fleet import FleetRecord
 from fleetd.model.host import Host
@@ -13,6 +13,7 @@ from fleetd.model.order import Quarantine
 RECENT = (FindingReceived, IncidentClosed)
 """Events that count for what happens shortly after them."""
 RECENT_KEPT = 1024
+JOB_ENDS_KEPT = 512
 QUARANTINES_KEPT = 4096
 """How many of the newest a starting controller is given."""
 
@@ -38,6 +39,7 @@ class MemoryStore:
             fleet=self._fleet,
             quarantines=tuple((o.issued_at_s, o.host) for o in orders if isinstance(o, Quarantine))[-QUARANTINES_KEPT:],
             recent=tuple(e for e in self._journal if isinstance(e.event, RECENT))[-RECENT_KEPT:],
+            job_ends=tuple(e for e in self._journal if isinstance(e.event, JobEnded))[-JOB_ENDS_KEPT:],
         )
 
     def commit(self, entries: Sequence[JournalEntry]) -> None:

@@ -9,7 +9,7 @@ from urllib.parse import quote
 import sqlalchemy as sa
 from sqlalchemy.dialects.sqlite import insert as sqlite_insert
 
-from fleetd.model.event import FindingReceived
+from fleetd.model.event import FindingReceived, JobEnded
 from fleetd.model.finding import Finding
 from fleetd.model.fleet import FleetRecord
 from fleetd.model.ids import FindingId, HostName, OrderId, SpoolId
@@ -17,7 +17,7 @@ from fleetd.model.journal import JournalEntry, OrderRecord, SpoolProgress, Store
 from fleetd.model.order import Quarantine
 from fleetd.ports import StoreError
 from fleetd.stores import codec
-from fleetd.stores.memory import QUARANTINES_KEPT, RECENT, RECENT_KEPT
+from fleetd.stores.memory import JOB_ENDS_KEPT, QUARANTINES_KEPT, RECENT, RECENT_KEPT
 
 SCHEMA_VERSION = 1
 
@@ -91,6 +91,9 @@ class SqlStore:
         with self._guarded() as connection:
             if create:
                 _metadata.create_all(connection)
+            said = connection.execute(sa.text("PRAGMA quick_check(1)")).scalar()
+            if said != "ok":
+                raise StoreError(f"{self._path}: damaged, {' '.join(str(said).split())}; restore a backup of it")
             version = connection.execute(sa.select(_meta.c.schema_version)).scalar()
             if version is None and not create:
                 raise StoreError(f"{self._path}: an empty ledger")
@@ -119,12 +122,6 @@ class SqlStore:
                 .order_by(_orders.c.position.desc(), _orders.c.id.desc())
                 .limit(QUARANTINES_KEPT)
             )
-            recent = (
-                sa.select(_journal.c.body)
-                .where(_journal.c.kind.in_([event.__name__ for event in RECENT]))
-                .order_by(_journal.c.id.desc())
-                .limit(RECENT_KEPT)
-            )
             fleet = connection.execute(sa.select(_fleet.c.body)).scalar()
             return StoreImage(
                 hosts=tuple(codec.load_host(body) for body in hosts),
@@ -136,18 +133,22 @@ class SqlStore:
                 quarantines=tuple(
                     (row.issued_at_s, HostName(row.host)) for row in reversed(list(connection.execute(quarantines)))
                 ),
-                recent=tuple(codec.load_entry(body) for body in reversed(list(connection.execute(recent).scalars()))),
+                recent=_newest(connection, RECENT, RECENT_KEPT),
+                job_ends=_newest(connection, (JobEnded,), JOB_ENDS_KEPT),
             )
 
     def commit(self, entries: Sequence[JournalEntry]) -> None:
         """Write the entries in one transaction. Raises StoreError; then nothing of them is written."""
+        newest = sa.select(_journal.c.body).order_by(_journal.c.id.desc()).limit(1)
         with self._guarded() as connection:
+            last: str | None = connection.execute(newest).scalar()
             for entry in entries:
-                self._write(connection, entry)
+                last = codec.chained(codec.dump_entry(entry), last)
+                self._write(connection, entry, last)
 
-    def _write(self, connection: sa.Connection, entry: JournalEntry) -> None:
+    def _write(self, connection: sa.Connection, entry: JournalEntry, text: str) -> None:
         host = None if entry.host is None else entry.host.name
-        body = {"host": host, "kind": type(entry.event).__name__, "body": codec.dump_entry(entry)}
+        body = {"host": host, "kind": type(entry.event).__name__, "body": text}
         written = connection.execute(sa.insert(_journal).values(**body))
         position = written.inserted_primary_key[0] if written.inserted_primary_key else 0
         if entry.host is not None:
@@ -187,10 +188,23 @@ class SqlStore:
             connection.execute(sa.update(_orders).where(is_open).values(done=True, result=result))
 
     def journal(self, *, after: int, limit: int) -> tuple[tuple[int, JournalEntry], ...]:
-        """Return entries of the whole fleet after a position, in order. Raises StoreError."""
+        """Return entries of the whole fleet after a position, in order.
+
+        Raises StoreError, also for an entry that does not follow from the one before it.
+        """
         query = sa.select(_journal.c.id, _journal.c.body).where(_journal.c.id > after).order_by(_journal.c.id)
         with self._guarded() as connection:
-            return tuple((row.id, codec.load_entry(row.body)) for row in connection.execute(query.limit(limit)))
+            before = connection.execute(sa.select(_journal.c.body).where(_journal.c.id == after)).scalar()
+            rows = [(row.id, row.body) for row in connection.execute(query.limit(limit))]
+        entries = []
+        for position, body in rows:
+            if not codec.follows(body, before):
+                raise StoreError(
+                    f"{self._path}: entry {position} of the journal does not follow from the one before it"
+                )
+            entries.append((position, codec.load_entry(body)))
+            before = body
+        return tuple(entries)
 
     def history(self, host: HostName, *, limit: int) -> tuple[JournalEntry, ...]:
         """Return the newest entries of one host, oldest first. Raises StoreError."""
@@ -219,6 +233,13 @@ class SqlStore:
     def close(self) -> None:
         """Close the file; idempotent."""
         self._engine.dispose()
+
+
+def _newest(connection: sa.Connection, kinds: tuple[type, ...], limit: int) -> tuple[JournalEntry, ...]:
+    """The newest journal entries on events of these kinds, oldest first."""
+    named = _journal.c.kind.in_([kind.__name__ for kind in kinds])
+    query = sa.select(_journal.c.body).where(named).order_by(_journal.c.id.desc()).limit(limit)
+    return tuple(codec.load_entry(body) for body in reversed(list(connection.execute(query).scalars())))
 
 
 def _one_line(path: Path, error: sa.exc.SQLAlchemyError) -> str:

@@ -24,6 +24,7 @@ from fleetd.model.order import RunBurnin
 from fleetd.model.telemetry import METRICS, GpuSample
 from fleetd.pb.v1 import agent_pb2, common_pb2
 from fleetd.ports import Spooled
+from fleetd.uplink.newer import unknown_kind
 from fleetd.uplink.wire import (
     MAX_BALLOTS,
     MAX_CAPABILITIES,
@@ -209,14 +210,14 @@ def finding_to_pb(finding: Finding) -> common_pb2.Finding:
 
 
 def finding_from_pb(pb: common_pb2.Finding) -> Finding:
-    """Decode a finding; raises CodecError."""
+    """Decode a finding, also of a kind that only a newer agent knows; raises CodecError."""
     match pb.WhichOneof("kind"):
         case "burnin_ended":
             return _burnin_ended_from_pb(pb, pb.burnin_ended)
         case "device_fault":
             return _device_fault_from_pb(pb, pb.device_fault)
         case _:
-            raise CodecError("finding of a kind that this version does not know: upgrade the controller")
+            return unknown_kind(pb)
 
 
 def _burnin_ended_from_pb(pb: common_pb2.Finding, run: common_pb2.BurninEnded) -> BurninEnded:

@@ -1,17 +1,19 @@
 """What must hold in every world, whatever happened in it. Each check answers with one line for each thing broken."""
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Collection, Iterable, Iterator
+from itertools import islice
 
 from fleetd.core.fleet import FLEET, areas_of
 from fleetd.core.invariants import FLEETD
 from fleetd.core.replay import Replay
 from fleetd.model.event import FindingReceived, OperatorQuarantined, OperatorReleased, OperatorRepairs, OperatorRetires
+from fleetd.model.finding import Finding
 from fleetd.model.fleet import AreaKey
 from fleetd.model.host import Hold, Host, Lifecycle
 from fleetd.model.ids import FindingId, HostName, OrderId
-from fleetd.model.journal import JournalEntry
-from fleetd.model.order import Quarantine, Release, RunBurnin
+from fleetd.model.journal import JournalEntry, SpoolProgress
+from fleetd.model.order import Order, Quarantine, Release, RunBurnin
 from fleetd.world.outcome import Outcome
 
 _SHOWN = 20
@@ -106,7 +108,7 @@ def budgets_are_kept(outcome: Outcome) -> Iterator[str]:
 
 
 def each_finding_counts_once(outcome: Outcome) -> Iterator[str]:
-    """Every finding decides once, however often it arrived; every order is issued once."""
+    """Every finding is stored once and decides once, however often it arrived; every order is issued once."""
     decided: Counter[FindingId] = Counter()
     ordered: Counter[OrderId] = Counter()
     for _, before, host, entry in _steps(outcome):
@@ -115,6 +117,27 @@ def each_finding_counts_once(outcome: Outcome) -> Iterator[str]:
             decided[entry.event.finding.id] += 1
     yield from (f"finding {finding} decided {times} times" for finding, times in decided.items() if times > 1)
     yield from (f"order {order} was issued {times} times" for order, times in ordered.items() if times > 1)
+    yield from _stored_once(outcome)
+
+
+def _stored_once(outcome: Outcome) -> Iterator[str]:
+    """The ledger's rows are the findings that were accepted, as they were first told, each place in a spool once."""
+    accepted: dict[FindingId, Finding] = {}
+    places: Counter[tuple[HostName, SpoolProgress]] = Counter()
+    for _, entry in outcome.journal:
+        if isinstance(entry.event, FindingReceived):
+            accepted.setdefault(entry.event.finding.id, entry.event.finding)
+            if entry.progress is not None:
+                places[entry.event.host, entry.progress] += 1
+    rows = Counter(row.id for row in outcome.rows)
+    yield from (f"finding {finding} is stored {times} times" for finding, times in rows.items() if times > 1)
+    yield from (f"finding {finding} was accepted and is not stored" for finding in accepted if finding not in rows)
+    for row in outcome.rows:
+        if accepted.get(row.id) != row:
+            yield f"finding {row.id} is stored as nobody told it"
+    for (host, place), times in places.items():
+        if times > 1:
+            yield f"place {place.seq} in spool {place.spool} of {host} was accepted {times} times"
 
 
 def replay_is_equal(outcome: Outcome) -> Iterator[str]:
@@ -161,14 +184,28 @@ def persisted_before_acting(outcome: Outcome) -> Iterator[str]:
 
 
 def foreign_holds_stay(outcome: Outcome) -> Iterator[str]:
-    """A hold of an operator goes only when an operator releases the host, and a held host is never given back."""
+    """A hold of an operator goes only when he, or somebody overriding him, releases it; no held host is given back."""
     for at_s, before, host, entry in _steps(outcome):
-        kept = {hold.owner for hold in host.holds}
-        gone = [hold.owner for hold in _foreign(before) if hold.owner not in kept and not _expired(hold, entry.at_s)]
-        if gone and not isinstance(entry.event, OperatorReleased):
-            yield f"{at_s:.0f} s: {host.name} lost the hold of {', '.join(gone)} by itself"
-        if kept and any(isinstance(order, Release) for order in entry.orders):
-            yield f"{at_s:.0f} s: {host.name} was given back while {', '.join(sorted(kept))} held it"
+        kept = {(hold.owner, hold.at_s) for hold in host.holds}
+        for hold in _foreign(before):
+            gone = (hold.owner, hold.at_s) not in kept and not _expired(hold, entry.at_s)
+            if gone and not _lifts(entry, hold, {owner for owner, _ in kept}):
+                yield f"{at_s:.0f} s: {host.name} lost the hold of {hold.owner} ({hold.reason}) by itself: {entry.why}"
+        if host.holds and any(isinstance(order, Release) for order in entry.orders):
+            owners = ", ".join(sorted({hold.owner for hold in host.holds}))
+            yield f"{at_s:.0f} s: {host.name} was given back while {owners} held it"
+
+
+def _lifts(entry: JournalEntry, hold: Hold, owners: Collection[str]) -> bool:
+    """Whether an entry is about somebody who may lift this very hold, or who puts another one in its place."""
+    event = entry.event
+    match event:
+        case OperatorReleased():
+            return not entry.refused and (event.override or hold.owner == f"operator:{event.who}")
+        case OperatorQuarantined() | OperatorRepairs() | OperatorRetires():
+            return hold.owner == f"operator:{event.who}" and hold.owner in owners
+        case _:
+            return False
 
 
 def _expired(hold: Hold, now_s: float) -> bool:
@@ -187,10 +224,20 @@ def all_is_delivered(outcome: Outcome) -> Iterator[str]:
         if finding.host in reachable and finding.id not in stored:
             yield f"finding {finding.id} never reached the ledger"
     carried = {c.order.id for c in outcome.carried}
-    for _, entry in outcome.journal:
+    for number, (_, entry) in enumerate(outcome.journal):
         for order in entry.orders:
-            if not isinstance(order, RunBurnin) and order.id not in carried:
+            if isinstance(order, RunBurnin) or order.id in carried:
+                continue
+            if not _taken_back(order, (later for _, later in islice(outcome.journal, number + 1, None))):
                 yield f"order {order.id} was never carried out: {order.why}"
+
+
+def _taken_back(order: Order, later: Iterable[JournalEntry]) -> bool:
+    """Whether the contrary was ordered for the same host afterwards: then the first order is void, not forgotten."""
+    if not isinstance(order, Quarantine | Release):
+        return False
+    contrary = Release if isinstance(order, Quarantine) else Quarantine
+    return any(isinstance(o, contrary) and o.host == order.host for entry in later for o in entry.orders)
 
 
 def all_is_calm(outcome: Outcome) -> Iterator[str]:

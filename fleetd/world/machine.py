@@ -17,15 +17,11 @@ from fleetd.sim.burner import SimBurner
 from fleetd.sim.clock import SimClock
 from fleetd.sim.disk import File, OrderRecord, SimOrders, SimSpool, SpoolRecord
 from fleetd.sim.gpu import Cure, SimDevices, Trouble, parts
+from fleetd.sim.kernel_log import KernelRing
 from fleetd.sim.life import Fuse, Killed, Life
 from fleetd.sim.link import Network, SimUplink
+from fleetd.world.kernel import KERNEL_SAYS, log_watch
 from fleetd.world.settings import Settings
-
-_KERNEL_SAYS: dict[Trouble, tuple[str, FaultClass, str]] = {
-    Trouble.LOST: ("nvidia.xid.79", FaultClass.UNRESPONSIVE, "GPU has fallen off the bus"),
-    Trouble.MEMORY: ("nvidia.xid.48", FaultClass.MEMORY, "double-bit ECC error"),
-}
-"""Trouble → code, class and words of what the kernel logs about it at once."""
 
 _RETRY_S = 10.0
 
@@ -85,6 +81,7 @@ class Machine:
         self._spool: SimSpool | None = None
         self._devices: SimDevices | None = None
         self._driver_hangs = False
+        self._kernel: KernelRing | None = None  # of the present boot
         self._ring: list[DeviceFault] = []  # bounded by the timetable, as is the next
         self._told: list[DeviceFault] = []
         self._faults = 0
@@ -113,6 +110,7 @@ class Machine:
         """Boot, and start the agent; a reboot cures what a reboot cures."""
         self.powered = True
         self.boots += 1
+        self._kernel = KernelRing(self.boot_id)
         self._ring.clear()
         self._told.clear()
         for part in self.parts:
@@ -153,6 +151,8 @@ class Machine:
         self.reinstall()
         self._ring = [*self._told, *self._ring]
         self._told.clear()
+        if self._kernel is not None:
+            self._kernel.dealt_with = 0
 
     # ── trouble ─────────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -160,8 +160,8 @@ class Machine:
         """Let something go wrong with a part; the kernel says so if it would."""
         self.planted = True
         self.parts[index].troubles[trouble] = cure
-        if trouble in _KERNEL_SAYS:
-            code, fault_class, why = _KERNEL_SAYS[trouble]
+        if trouble in KERNEL_SAYS:
+            code, fault_class, why = KERNEL_SAYS[trouble]
             self.report(code, index=index, fault_class=fault_class, severity=Severity.FATAL, why=why)
 
     def compute_wrong(self) -> None:
@@ -218,6 +218,12 @@ class Machine:
         self._ring.append(fault)
         self._tell()
 
+    def log(self, text: str, *, planted: bool) -> None:
+        """Let the kernel log a line, for the agent to judge; `planted`: whether it tells of a real fault."""
+        self.planted = self.planted or planted
+        if self._kernel is not None:
+            self._kernel.say(text)
+
     def _tell(self) -> None:
         """Spool what the kernel has said, as an agent that keeps its place in the kernel log does."""
         try:
@@ -249,6 +255,7 @@ class Machine:
         self._spool, self._devices = spool, devices
         every_s = settings.sample_seconds
         config = SamplerConfig(interval_seconds=every_s, stale_after_seconds=max(30.0, 3 * every_s))
+        sampler = Sampler(host=host, boot_id=boot, devices=devices, spool=spool, clock=clock, config=config)
         burner = SimBurner(
             parts=self.parts,
             clock=clock,
@@ -262,7 +269,7 @@ class Machine:
             host=host,
             boot_id=boot,
             version=__version__,
-            sampler=Sampler(host=host, boot_id=boot, devices=devices, spool=spool, clock=clock, config=config),
+            sampler=sampler,
             chores=Chores(
                 host=host,
                 boot_id=boot,
@@ -283,6 +290,9 @@ class Machine:
             notify=lambda _: None,
             watchdog_s=None,
             place=self._place,
+            log_watch=log_watch(
+                settings.catalogue, self._kernel, host=host, life=life, spool=spool, clock=clock, sampler=sampler
+            ),
         )
 
     def _died(self) -> None:

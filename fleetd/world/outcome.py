@@ -22,6 +22,8 @@ class Outcome:
     """What is on the controller's disk: (when it was synced, entry)."""
     image: StoreImage
     """What a controller that starts now would begin with."""
+    rows: tuple[Finding, ...]
+    """Every finding as the ledger has it."""
     hosts: tuple[Host, ...]
     """As the controller had them in memory at the end; the image's when no controller was alive."""
     carried: tuple[Carried, ...]
@@ -46,9 +48,11 @@ class Outcome:
         return {host.name: host for host in self.hosts}[HostName(name)]
 
     @property
+    def dump(self) -> bytes:
+        """The journal as the ledger writes it: one line an entry, each after the virtual time of its sync."""
+        return b"".join(f"{at_s!r} {dump_entry(entry)}\n".encode() for at_s, entry in self.journal)
+
+    @property
     def fingerprint(self) -> str:
         """SHA-256 of the journal, byte for byte."""
-        digest = hashlib.sha256()
-        for _, entry in self.journal:
-            digest.update(dump_entry(entry).encode() + b"\n")
-        return digest.hexdigest()
+        return hashlib.sha256(self.dump).hexdigest()

@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from fleetd.core.faults.catalogue import Catalogue
 from fleetd.core.policy import Policy
 from fleetd.model.host import Place
 from fleetd.model.ids import HostName
@@ -34,6 +35,9 @@ class Settings:
 
     rack_hosts: int | None = None
     """Hosts of each rack; None: the agents do not know where they stand."""
+
+    catalogue: Catalogue | None = None
+    """Judges the lines of kernel logs (`Moment.log`); None: no agent reads one, and only ready-made faults are told."""
 
     def place(self, number: int) -> Place:
         """Return where the host with this number (from 0) stands; two racks share a power domain."""

@@ -21,6 +21,9 @@ TROUBLED_SECONDS = 4 * 3600.0
 CALM_SECONDS = 10 * 3600.0
 """Virtual time after it, in which everything must become well: repairs and a tripped budget take their time."""
 
+_NO_BUDGET_RATIO = 0.1
+"""Of the worlds, whose policy lets automation take no host at all."""
+
 POLICIES = ("default", "strict", "observe")
 
 
@@ -133,9 +136,46 @@ def _operator(dice: _Dice, at_s: float) -> None:
     dice.world.at(TROUBLED_SECONDS + 60.0).release(host, "the end of it", override=True)
 
 
+def _holds(dice: _Dice, at_s: float) -> None:
+    """Several operators hold a host; one hold goes by itself, each of the others when its owner says so."""
+    host = dice.host()
+    dice.world.at(at_s).quarantine(host, "for a time", for_s=dice.rng.uniform(60.0, 3600.0), who="adam")
+    for who in ("lilith", "cain"):
+        dice.world.at(dice.later(at_s)).quarantine(host, f"{who} looks at it", who=who)
+    for who in ("lilith", "cain"):
+        dice.world.at(TROUBLED_SECONDS).release(host, "looked at it", who=who)
+    dice.world.at(TROUBLED_SECONDS + 60.0).release(host, "the end of it", override=True)
+
+
+def _switch(dice: _Dice, at_s: float) -> None:
+    """The kill switch is thrown, and taken back before the calm."""
+    dice.world.at(at_s).stop_automation("a network change")
+    dice.world.at(dice.later(at_s)).resume_automation("the change is done")
+
+
+def _drift(dice: _Dice, at_s: float) -> None:
+    """A clock gains or loses until it is put right (a tenth is far more than a real one does)."""
+    whose = dice.rng.choice([None, dice.host(), dice.host()])
+    dice.world.at(at_s).drift_clock(whose, dice.rng.choice([-0.1, -0.01, 0.001, 0.01, 0.1]))
+    dice.world.at(dice.later(at_s)).drift_clock(whose, 0.0)
+
+
+def _double(dice: _Dice, at_s: float) -> None:
+    """A second machine uses the name of a host for a time."""
+    host = dice.host()
+    dice.world.at(at_s).double(host)
+    dice.world.at(dice.later(at_s)).single(host)
+
+
+def _lose_state(dice: _Dice, at_s: float) -> None:
+    """The agent's files are deleted: everything in the kernel log of this boot is told again."""
+    dice.world.at(at_s).lose_state(dice.host())
+
+
 DRAWERS: tuple[Callable[[_Dice, float], None], ...] = (
     *(_trouble, _trouble, _report, _report, _storm, _reboot, _outage, _kill_agent, _kill_controller),
     *(_partition, _clock, _disk, _driver, _alike, _swap, _reinstall, _operator),
+    *(_holds, _switch, _drift, _double, _lose_state),
 )
 """What may happen; those that stand twice happen twice as often."""
 
@@ -144,9 +184,14 @@ def _policy(rng: random.Random) -> Policy:
     """A shipped policy, with budgets by rack, returns, a probation and a look at outliers of its own."""
     policy = load_policy(policy_path(rng.choice(POLICIES)))
     by_rack = Budget(max_ratio=0.5, at_least=rng.choice([0, 1]), max_in_window=2, window_seconds=3600.0)
+    nothing = rng.random() < _NO_BUDGET_RATIO
     budgets = replace(
         policy.budgets,
-        quarantines=replace(policy.budgets.quarantines, at_least=rng.choice([0, 1, 4])),
+        quarantines=replace(
+            policy.budgets.quarantines,
+            at_least=0 if nothing else rng.choice([0, 1, 4]),
+            max_ratio=0.0 if nothing else policy.budgets.quarantines.max_ratio,
+        ),
         quarantines_by=rng.choice([policy.budgets.quarantines_by, {Area.RACK: by_rack}]),
         burnins=rng.choice([None, Share(max_ratio=0.2, at_least=1)]),
     )

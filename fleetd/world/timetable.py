@@ -39,6 +39,10 @@ class Scene(Site, Protocol):
         """Switch on a second machine under the name of this one."""
         ...
 
+    def single(self, machine: Machine) -> None:
+        """Switch off whatever else uses the name of this machine, and boot it."""
+        ...
+
     def fill_disk(self, host: str | None, *, full: bool) -> None:
         """Let a disk refuse writes, or take them again; None: the controller's."""
         ...
@@ -97,6 +101,15 @@ class Moment:
             lambda w: w.machine(host).report(code, index=gpu, fault_class=fault_class, severity=severity, scope=scope),
         )
 
+    def log(self, host: str, *lines: str, planted: bool = True) -> "Moment":
+        """Let the kernel of a host log lines, for its agent to judge (`Settings.catalogue`)."""
+
+        def act(world: Scene) -> None:
+            for line in lines:
+                world.machine(host).log(line, planted=planted)
+
+        return self.do(f"{host}: {len(lines)} lines in the kernel log", act)
+
     def swap(self, host: str, gpu: int, *, other_host: str, other_gpu: int) -> "Moment":
         """Exchange two GPUs; both hosts are rebooted for it."""
         return self.do(
@@ -146,6 +159,10 @@ class Moment:
         """Switch on a second machine that believes to be this host."""
         return self.do(f"{host}: a second machine uses its name", lambda w: w.double(w.machine(host)))
 
+    def single(self, host: str) -> "Moment":
+        """Switch off the second machine, and boot the first."""
+        return self.do(f"{host}: the second machine is gone", lambda w: w.single(w.machine(host)))
+
     def kill_agent(self, host: str) -> "Moment":
         """Kill the agent of a host."""
         return self.do(f"{host}: its agent is killed", lambda w: w.machine(host).kill_agent())
@@ -160,6 +177,13 @@ class Moment:
         return self.do(
             f"{whose}: its clock jumps by {seconds:+g} s",
             lambda w: (w.room.clock if host is None else w.machine(host).clock).jump(seconds),
+        )
+
+    def drift_clock(self, host: str | None, ratio: float) -> "Moment":
+        """From now on let a clock gain so many seconds each second; None: the controller's."""
+        return self.do(
+            f"{host or 'the controller'}: its clock gains {ratio:+.2%}",
+            lambda w: (w.room.clock if host is None else w.machine(host).clock).drift(ratio),
         )
 
     def fill_disk(self, host: str | None) -> "Moment":

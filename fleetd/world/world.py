@@ -2,6 +2,7 @@
 
 import asyncio
 import random
+import sys
 import tempfile
 from collections.abc import Awaitable, Callable, Coroutine, Iterator, Sequence
 from contextlib import contextmanager
@@ -29,6 +30,8 @@ from fleetd.world.people import Crew, Operator
 from fleetd.world.room import ControlRoom
 from fleetd.world.settings import Settings
 from fleetd.world.timetable import Entry, Expectation, Expected, Expecting, Moment
+
+_ALL = sys.maxsize
 
 
 class WorldError(AssertionError):
@@ -107,6 +110,13 @@ class World:
         double = self._machine(machine.name, Place(), body=f"{machine.name}-double")
         self.doubles.append(double)
         double.switch_on()
+
+    def single(self, machine: Machine) -> None:
+        """Switch off whatever else uses the name of this machine, and boot it: only a new boot is believed again."""
+        for double in self.doubles:
+            if double.name == machine.name:
+                double.switch_off()
+        machine.reboot()
 
     def fill_disk(self, host: str | None, *, full: bool) -> None:
         """Let a disk refuse writes, or take them again; None: the controller's."""
@@ -235,7 +245,9 @@ class World:
 
     def _outcome(self) -> Outcome:
         life = Life("checks", fuse=None, on_end=lambda: None)
-        image = Ledger(self.room.file, life).load()
+        ledger = Ledger(self.room.file, life)
+        image = ledger.load()
+        rows = (row for host in image.hosts for row in ledger.findings(host.name, limit=_ALL))
         found: dict[FindingId, Finding] = {}
         unsent = 0
         for machine in self.machines.values():
@@ -248,6 +260,7 @@ class World:
             policy=self.settings.policy,
             journal=journal_of(self.room.file.records),
             image=image,
+            rows=tuple(rows),
             hosts=image.hosts if controller is None else tuple(sorted(controller.judge.hosts.values(), key=_name)),
             carried=tuple(self.scheduler.carried),
             found=found,

@@ -200,3 +200,64 @@ def test_help_lists_every_noun_on_an_agents_installation() -> None:
     assert result.returncode == 0, result.stderr
     assert "controller" in result.stdout
     assert "Not installed" in result.stdout
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["demo", "--world", "3", "--seed", "-1"], "demo: Invalid value for '--seed': -1 is not in the range x>=0"),
+        (["demo", "--world", "0"], "'--world': 0 is not in the range"),
+        (["demo", "--seconds", "1"], "'--seconds': 1 is not in the range"),
+        (["rehearse", "--policy", "default", "--journal", "x", "--limit", "-1"], "'--limit': -1 is not in the range"),
+        (["rehearse", "--policy", "default"], "rehearse: Missing option '--journal'"),
+        (["host", "quarantine", "h", "--reason", "r", "--expires-in", "-1"], "host quarantine: Invalid value"),
+        (["policy", "check"], "policy check: Missing argument 'FILE'"),
+        (["policy", "chek", "x"], "No such command 'chek'"),
+        (["hosts"], "No such command 'hosts'"),
+        (["--colour"], "No such option '--colour'"),
+    ],
+)
+def test_a_mistake_on_the_command_line_is_one_line_that_says_where_help_is(words: list[str], said: str) -> None:
+    line = one_line(fleetd(*words), 2)
+    assert line.startswith("fleetd: ")
+    assert said in line
+    assert line.endswith("--help`")
+
+
+def test_a_noun_alone_shows_its_help() -> None:
+    result = fleetd("policy")
+    assert result.returncode == 2
+    assert "Look at a policy before a fleet runs on it." in result.stderr
+
+
+POLICY_WITH_A_TYPO = """\
+apiVersion: fleetd/v1
+kind: Policy
+qualify: {level: smoke, timeout_seconds: 100, attempts: 3}
+proofs: {}
+budgets:
+  quarantines: {max_ratio: 0.5, at_least: 1, max_in_window: 10, window_seconds: 1000}
+rules:
+  - name: typo
+    when:
+      code: nvidia.xxid.79
+    then: notify
+"""
+
+
+def test_a_rule_for_a_code_that_nothing_reports_is_found_unless_the_site_knows_it(tmp_path: Path) -> None:
+    path = tmp_path / "p.yaml"
+    path.write_text(POLICY_WITH_A_TYPO)
+    line = one_line(fleetd("policy", "check", str(path)), 1)
+    assert line.startswith(f"{path}:10: rule `typo` can never match: nothing reports the code `nvidia.xxid.79`")
+    assert line.endswith("did you mean `nvidia.xid.79`?")
+    path.write_text(POLICY_WITH_A_TYPO.replace("nvidia.xxid.79", "agent.driver_unresponsive"))
+    assert fleetd("policy", "check", str(path)).returncode == 0
+
+
+def test_a_budget_of_0_is_pointed_at_and_can_be_rehearsed(tmp_path: Path) -> None:
+    path = tmp_path / "p.yaml"
+    rules = POLICY_WITH_A_TYPO.replace("nvidia.xxid.79", "nvidia.xid.79")
+    path.write_text(rules.replace("max_in_window: 10", "max_in_window: 0"))
+    line = one_line(fleetd("policy", "check", str(path)), 1)
+    assert line == f"{path}:6: a budget of 0 withholds every quarantine"

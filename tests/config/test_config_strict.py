@@ -40,6 +40,13 @@ TABLE = [
     ("ratio_above_one.yaml", 10, "budgets.quarantines: max_ratio is a ratio from 0 to 1, not 5"),
     ("not_finite.yaml", 5, "is ambiguous"),
     ("huge_number.yaml", 5, "not a finite number"),
+    ("huge_without_point.yaml", 5, "`qualify.timeout_seconds`: `1e400` is not a finite number"),
+    ("seconds_beyond_ten_years.yaml", 5, "`qualify.timeout_seconds` must be from 0 to 315360000 seconds (ten years)"),
+    ("seconds_zero.yaml", 5, "qualify: timeout_seconds must be above 0, not 0"),
+    ("seconds_negative.yaml", 11, "`tell_again_seconds` must be from 0 to 315360000 seconds (ten years), not -1"),
+    ("seconds_in_a_line.yaml", 10, "`budgets.quarantines.window_seconds` must be from 0"),
+    ("window_zero.yaml", 14, "budgets.quarantines: window_seconds must be above 0, not 0"),
+    ("job_failures_one.yaml", 13, "jobs: failures_at_least must be 2 to 16, not 1"),
     ("sexagesimal.yaml", 5, "`1:30` is ambiguous"),
     ("null_value.yaml", 4, "`qualify.level`: expected `str`, got `null`"),
     ("number_key.yaml", 3, "a key must be text, got `7`"),
@@ -167,6 +174,14 @@ def test_mistakes_in_them(tmp_path: Path, body: str, line: int, words: str) -> N
         sample(tmp_path, body)
     assert caught.value.line == line, str(caught.value)
     assert words in str(caught.value)
+
+
+def test_an_exponent_without_a_point_is_a_number_where_one_is_asked_for(tmp_path: Path) -> None:
+    text = (BROKEN / "huge_without_point.yaml").read_text().replace("1e400", "1e3").replace("name: r", "name: 1e3")
+    path = tmp_path / "p.yaml"
+    path.write_text(text)
+    policy = load_policy(path)
+    assert (policy.qualify.timeout_seconds, policy.rules[0].name) == (1000.0, "1e3")
 
 
 @given(text=st.text(alphabet=":-[]{}&*!|>'\"%@#,? \n\tabc01.~<", max_size=60))

@@ -19,6 +19,7 @@ from fleetd.model.event import (
     FindingReceived,
     FleetEvent,
     IncidentClosed,
+    JobEnded,
     OperatorBurnin,
     OperatorQuarantined,
     OperatorReleased,
@@ -171,6 +172,7 @@ EVENTS: tuple[Event, ...] = (
         siblings=31,
     ),
     Outvoted(host=HostName("h01"), key="k", why="w"),
+    JobEnded(host=HostName("h01"), job="j", ok=False, ran_seconds=1.5),
     OperatorQuarantined(host=HostName("h01"), who="operator:eve", reason="r", expires_at_s=9.0),
     OperatorReleased(host=HostName("h01"), who="operator:eve", reason="r", override=True),
     OperatorBurnin(host=HostName("h01"), who="operator:eve", reason="r", level=None),
@@ -192,6 +194,14 @@ def test_an_empty_ledger_starts_an_empty_fleet(store: Store) -> None:
     assert store.load() == StoreImage(
         hosts=(), spools=(), open_orders=(), fleet=FleetRecord(), quarantines=(), recent=()
     )
+
+
+def test_ends_of_jobs_are_kept_apart_and_push_no_finding_out(store: Store) -> None:
+    ends = [_entry(JobEnded(host=HostName("h01"), job=f"j{n}", ok=True, ran_seconds=n)) for n in range(520)]
+    store.commit([_entry(_received(_burnin())), *ends])
+    image = store.load()
+    assert [type(entry.event) for entry in image.recent] == [FindingReceived]
+    assert image.job_ends == tuple(ends[-512:])
 
 
 def test_the_image_holds_what_a_restart_needs(store: Store) -> None:

@@ -15,7 +15,7 @@ from fleetd.model.finding import BurninEnded, Culprit, FaultClass, Verdict
 from fleetd.model.host import Gpu, Hello, Lifecycle
 from fleetd.model.ids import BootId, FindingId, GpuId, HostName, OrderId, SpoolId
 from fleetd.model.journal import JournalEntry
-from fleetd.model.order import FleetOrder, Quarantine, RunBurnin
+from fleetd.model.order import FleetOrder, Quarantine, Release, RunBurnin
 from fleetd.ports import ActuatorError, Peer, Receipt, Refused, StoreError
 from fleetd.stores.memory import MemoryStore
 
@@ -449,5 +449,65 @@ def test_an_order_whose_time_ran_out_is_void_and_another_is_made() -> None:
             clock.now_s += 500
             order = await anext(controller.intake.orders(H01))
             assert order.id == OrderId("h01/2/burnin")
+
+    play(scene)
+
+
+async def settled(reached: Callable[[], bool]) -> None:
+    """Give the loops so many turns to get there."""
+    for _ in range(1000):
+        if reached():
+            return
+        await asyncio.sleep(0)
+    raise AssertionError("not reached in 1000 turns")
+
+
+def test_s16_a_quarantine_that_is_taken_back_while_the_scheduler_is_away_is_never_carried_out() -> None:
+    async def scene() -> None:
+        store, scheduler = MemoryStore(), Scheduler(failures=1_000_000)
+        async with running(store, scheduler) as controller:
+            await qualify(controller)
+            await controller.desk.quarantine(OPERATOR, H01, "smells burnt")
+            await controller.desk.release(OPERATOR, H01, "was toast", override=True)
+            scheduler.failures = 0
+            await scheduler.idle.wait()
+            await settled(lambda: controller.dispatcher.void_total == 1)
+            assert [type(order) for order in scheduler.done] == [Release]
+        (record,) = [r for r in store.orders(H01, limit=9) if isinstance(r.order, Quarantine)]
+        assert (record.done, record.result.startswith("void: its host was released")) == (True, True)
+
+    play(scene)
+
+
+def test_s16_a_burnin_that_waits_for_its_agent_is_not_run_under_a_repair() -> None:
+    async def scene() -> None:
+        store = MemoryStore()
+        async with running(store, Scheduler()) as controller:
+            await controller.intake.hello(AGENT, hello(), SPOOL)
+            await controller.desk.repair(OPERATOR, H01, "new cable")
+            orders = controller.intake.orders(H01)
+            waiting = asyncio.ensure_future(anext(orders))
+            await settled(lambda: controller.dispatcher.void_total == 1)
+            await controller.desk.burnin(OPERATOR, H01, "repaired", level=None)
+            order = await waiting
+        burnins = [r for r in store.orders(H01, limit=9) if isinstance(r.order, RunBurnin)]
+        assert order.id == burnins[1].order.id
+        assert "nothing is run on it" in burnins[0].result
+
+    play(scene)
+
+
+@pytest.mark.parametrize("ran_seconds", [-1.0, float("nan"), float("inf")])
+def test_s21_the_desk_takes_note_of_jobs(ran_seconds: float) -> None:
+    async def scene() -> None:
+        store = MemoryStore()
+        async with running(store, Scheduler()) as controller:
+            await qualify(controller)
+            await controller.desk.job_ended(OPERATOR, H01, "job 7", ok=False, ran_seconds=2.0)
+            assert "job 7 failed after 2 seconds" in (await controller.desk.explain(H01))[-1][1]
+            with pytest.raises(Refused, match="number of seconds"):
+                await controller.desk.job_ended(OPERATOR, H01, "job 8", ok=False, ran_seconds=ran_seconds)
+            with pytest.raises(Refused, match="only an operator"):
+                await controller.desk.job_ended(VIEWER, H01, "job 8", ok=False, ran_seconds=1.0)
 
     play(scene)

@@ -18,7 +18,7 @@ CORE = ROOT / "fleetd" / "core"
 
 DID_NOT_RUN = 99
 
-TESTS = ("judge", "evidence", "fleet", "people", "policy", "outliers", "inbox", "rehearse")
+TESTS = ("judge", "evidence", "fleet", "people", "policy", "policycheck", "outliers", "inbox", "rehearse", "stories")
 """The fast tests: tables and stories, no state machine."""
 
 MISTAKES: dict[str, tuple[str, str, str]] = {
@@ -80,6 +80,30 @@ MISTAKES: dict[str, tuple[str, str, str]] = {
     ),
     "a repeated finding is stored again": ("inbox", "if seq <= stored_seq:", "if seq < stored_seq:"),
     "retired hosts count": ("fleet", "        if host.state is Lifecycle.RETIRED:\n            return\n", ""),
+    "a cancelled quarantine is carried out": ("intent", "if host is None or not host.held:", "if host is None:"),
+    "a release lifts a hold that came after it": ("intent", "if host is not None and host.held:", "if False:"),
+    "a burn-in starts under a repair": (
+        "intent",
+        "if host.state in {Lifecycle.REPAIRING, Lifecycle.RETIRED}:",
+        "if False:",
+    ),
+    "a burn-in that nobody waits for is run": ("intent", "host.pending.order_id != order.id", "False"),
+    "one job counts as often as it fails": ("jobs", "if f.job != job]", "]"),
+    "a job that fails everywhere counts": ("jobs", "and f.job not in shared", ""),
+    "jobs that fail everywhere blame a host": ("jobs", "if failing > limits", "if failing > 9 + limits"),
+    "failed jobs of long ago count": ("jobs", "if f.at_s > since_s and", "if"),
+    "a long job that fails accuses": ("jobs", "event.ran_seconds > limits.ran_at_most_seconds", "False"),
+    "failures count again after the burn-in": (
+        "jobs",
+        "draft.set(proof=None, failed_jobs=())",
+        "draft.set(proof=None)",
+    ),
+    "an old record is news": ("storm", "isinstance(finding, DeviceFault) and finding.boot_id !=", "finding.boot_id is"),
+    "an old record counts in a storm": ("fleet", "or not outdated(event.finding, host)", "or True"),
+    "a storm is laid on a driver that not all have": ("evidence", "if len(drivers) == 1 and", "if drivers and"),
+    "a code that nothing reports passes": ("policycheck", "if code is None or any(", "if code is None or not any("),
+    "a journal may have gaps": ("chain", "if position != last + 1:", "if False:"),
+    "a journal may end early": ("chain", "    if missing:\n", "    if False:\n"),
     "faster is a fault": ("outliers", "direction * (value - middle) >= 0", "True"),
 }
 """Name → (module, what stands there once, what would be wrong)."""

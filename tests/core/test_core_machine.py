@@ -8,7 +8,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from fleetd.core.fleet import FLEET, Fleet
 from fleetd.core.invariants import FLEETD, OUT_OF_SERVICE
-from fleetd.core.limits import Outliers, Returns, Share, Silence, Storm
+from fleetd.core.limits import Jobs, Outliers, Returns, Share, Silence, Storm
 from fleetd.core.policy import Budget, Budgets, Count, Policy, Proof, Rule, Stage, When
 from fleetd.core.replay import Replay, Taken
 from fleetd.core.step import Step
@@ -22,6 +22,7 @@ from fleetd.model.event import (
     BurninRefused,
     Event,
     IncidentClosed,
+    JobEnded,
     OperatorBurnin,
     OperatorEvent,
     OperatorQuarantined,
@@ -59,6 +60,7 @@ THE_POLICY: Policy = replace(
     storm=Storm(hosts_at_least=2, within_seconds=100.0),
     silence=Silence(after_seconds=60, partition_at_least=2, partition_ratio=0.3),
     outliers=Outliers(),
+    jobs=Jobs(failures_at_least=2, within_seconds=500, elsewhere_max_ratio=0.5),
     rules=(BAD, TWICE, WATCHED, ONCE, SOFT, COUNTED, FATAL, ERROR, REST),
 )
 
@@ -136,7 +138,8 @@ class Fold(RuleBasedStateMachine):
     )
     def connects(self, *, host: str, boot: str, gpus: int, first: int, rack: str | None, off_s: float | None) -> None:
         at_s = None if off_s is None else self.now_s + off_s
-        self.send(hello(host, boot, gpus, first, place=Place(rack=rack), at_s=at_s))
+        said = hello(host, boot, gpus, first, place=Place(rack=rack), at_s=at_s)
+        self.send(replace(said, hello=replace(said.hello, driver_version=None if boot == "b1" else boot)))
 
     @rule(
         host=names,
@@ -231,6 +234,10 @@ class Fold(RuleBasedStateMachine):
             )
         )
 
+    @rule(host=names, job=st.sampled_from("abc"), ok=st.booleans(), ran_s=st.sampled_from([1.0, 9000.0]))
+    def ends_a_job(self, host: str, job: str, ok: bool, ran_s: float) -> None:
+        self.send(JobEnded(host=HostName(host), job=job, ok=ok, ran_seconds=ran_s))
+
     @rule(host=names, who=people, expires_s=st.none() | st.sampled_from([-5.0, 50.0]))
     def operator_takes(self, host: str, who: str, expires_s: float | None) -> None:
         at_s = None if expires_s is None else self.now_s + expires_s
@@ -283,7 +290,8 @@ class Fold(RuleBasedStateMachine):
             open_orders=(),
             fleet=self.replay.fleet.record,
             quarantines=tuple(self.ordered),
-            recent=entries,
+            recent=tuple(entry for entry in entries if not isinstance(entry.event, JobEnded)),
+            job_ends=tuple(entry for entry in entries if isinstance(entry.event, JobEnded)),
         )
         expected, built = self.replay.fleet.snapshot(), Fleet.of(image, THE_POLICY).snapshot()
         # An empty record is the same as none.

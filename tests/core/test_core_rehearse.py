@@ -9,6 +9,7 @@ import pytest
 from click.testing import CliRunner
 
 from fleetd.cli.rehearse import command
+from fleetd.core.chain import BrokenJournal, unbroken
 from fleetd.core.policy import Policy, Stage
 from fleetd.core.rehearse import rehearse
 from fleetd.core.replay import Replay
@@ -17,6 +18,7 @@ from fleetd.model.finding import FaultClass, Severity, Verdict
 from fleetd.model.host import Lifecycle
 from fleetd.model.ids import HostName
 from fleetd.model.journal import JournalEntry
+from fleetd.ports import StoreError
 from fleetd.stores.sql import SqlStore
 from tests.core.make_core import BAD, H1, POLICY, burnt, fault, hello, staged, with_rules
 
@@ -91,6 +93,14 @@ def test_another_policy_differs_in_what_it_decides() -> None:
     assert found.hosts == (("h2", Lifecycle.QUARANTINED, Lifecycle.SUSPECT),)
 
 
+def test_a_budget_of_0_withholds_what_was_ordered_and_lets_releases_through() -> None:
+    nothing = replace(POLICY.budgets.quarantines, max_ratio=0.0, at_least=0)
+    found = rehearse(a_day(), replace(POLICY, budgets=replace(POLICY.budgets, quarantines=nothing)), limit=9)
+    assert "quarantine" not in found.orders_would
+    assert found.orders_would["notify"] > found.orders_were.get("notify", 0)
+    assert found.differences[0].would.withheld == ("quarantine",)
+
+
 def test_a_burnin_of_another_level_has_no_end_in_the_journal() -> None:
     other = replace(POLICY, qualify=replace(POLICY.qualify, level="qualify"))
     found = rehearse(a_day(), other, limit=0)
@@ -147,9 +157,78 @@ def test_a_damaged_ledger_is_one_short_line_that_names_it(tmp_path: Path, body: 
         database.execute(f"UPDATE journal SET body = {body} WHERE id = 2")  # noqa: S608 - a constant of this test
     (tmp_path / "p.yaml").write_text(ONE_RULE)
     run = CliRunner().invoke(command, ["--policy", str(tmp_path / "p.yaml"), "--journal", str(path)])
-    assert (run.exit_code, len(run.stderr.splitlines())) == (2, 1)
+    assert (run.exit_code, len(run.stderr.splitlines())) == (3, 1)
     assert run.stderr.startswith(f"fleetd: {path}: ")
     assert run.stderr.rstrip("\n").isprintable()
+
+
+SWAPPED = (
+    "UPDATE journal SET body = CASE id WHEN 2 THEN (SELECT body FROM journal WHERE id = 3) "
+    "ELSE (SELECT body FROM journal WHERE id = 2) END WHERE id IN (2, 3)"
+)
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ("DELETE FROM journal WHERE id = 4", "does not follow from the one before it"),
+        ("DELETE FROM journal WHERE id = 1", "entry 2 of the journal does not follow"),
+        ("DELETE FROM journal WHERE id = (SELECT max(id) FROM journal)", "the journal ends too early"),
+        ("DELETE FROM journal", "the journal ends too early: after entry 0"),
+        (SWAPPED, "entry 2 of the journal does not follow"),
+        ("UPDATE journal SET body = replace(body, 'smoke', 'sm0ke') WHERE id = 2", "entry 3 of the journal"),
+        ("UPDATE journal SET body = '{' || substr(body, 45) WHERE id = 3", "entry 3 of the journal"),
+    ],
+)
+def test_a_journal_with_entries_missing_or_out_of_order_is_not_judged(tmp_path: Path, change: str, words: str) -> None:
+    path = tmp_path / "fleet.db"
+    store = SqlStore(path)
+    store.commit(a_day()[:5])
+    store.commit(a_day()[5:])
+    store.close()
+    with closing(sqlite3.connect(path)) as database, database:
+        database.execute(change)
+    (tmp_path / "p.yaml").write_text(ONE_RULE)
+    run = CliRunner().invoke(command, ["--policy", str(tmp_path / "p.yaml"), "--journal", str(path)])
+    assert (run.exit_code, run.stdout, len(run.stderr.splitlines())) == (3, "", 1)
+    assert run.stderr.startswith(f"fleetd: {path}: ")
+    assert words in run.stderr
+    assert "rehearse an older copy" in run.stderr
+
+
+def test_a_gap_is_seen_in_a_store_that_does_not_look() -> None:
+    rows = list(enumerate(a_day(), start=1))
+    assert list(unbroken(rows, ())) == a_day()
+    with pytest.raises(BrokenJournal, match="entry 3 is missing before entry 4"):
+        list(unbroken([*rows[:2], *rows[3:]], ()))
+
+
+def test_a_journal_of_a_version_that_chained_nothing_can_still_be_rehearsed(tmp_path: Path) -> None:
+    path = tmp_path / "fleet.db"
+    with closing(SqlStore(path)) as store:
+        store.commit(a_day()[:5])
+    with closing(sqlite3.connect(path)) as database, database:
+        database.execute("UPDATE journal SET body = '{' || substr(body, 45)")
+        assert not database.execute("SELECT count(*) FROM journal WHERE body LIKE '%chain\"%'").fetchone()[0]
+    with closing(SqlStore(path)) as store:
+        store.commit(a_day()[5:])
+        assert [entry for _, entry in store.journal(after=0, limit=99)] == a_day()
+        assert [n for n, _ in store.journal(after=4, limit=3)] == [5, 6, 7]
+
+
+def test_a_page_of_the_file_that_is_damaged_is_seen_when_it_is_opened(tmp_path: Path) -> None:
+    path = tmp_path / "fleet.db"
+    with closing(SqlStore(path)) as store:
+        store.commit(a_day() * 20)
+    content = bytearray(path.read_bytes())
+    for page in range(12, len(content) // 4096):
+        content[page * 4096 : page * 4096 + 64] = b"\xff" * 64
+    path.write_bytes(content)
+    for read_only in (True, False):
+        with pytest.raises(StoreError) as caught:
+            SqlStore(path, read_only=read_only)
+        assert "\n" not in str(caught.value)
+        assert str(path) in str(caught.value)
 
 
 def test_a_policy_that_cannot_be_read_is_one_line(tmp_path: Path) -> None:

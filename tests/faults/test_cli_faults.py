@@ -79,7 +79,7 @@ def test_mistakes_are_one_line(tmp_path: Path) -> None:
     (broken / "x.yaml").write_text("apiVersion: fleetd/v1\nkind: Policy\n", encoding="utf-8")
     for arguments, exit_code in (
         (("scan", str(tmp_path / "nothing")), 2),
-        (("scan", str(tmp_path)), 3),
+        (("scan", str(tmp_path)), 2),
         (("scan", "-", "--catalogue", str(broken)), 2),
         (("scan", "-", "--json", str(tmp_path / "no" / "where")), 2),
         (("explain", "xid 500"), 2),

@@ -289,10 +289,23 @@ def test_a_log_is_no_document_and_lines_of_one_inside_a_document_are_left_for_th
         "GPU  XCP  POWER  GPU_T  MEM_T  GFX_CLK\n  0    0  137 W  37 °C  31 °C  132 MHz\n",
         "+----------------+\n| AMD-SMI 26.0.0 |\n|----------------|\n| 0000:05:00.0 AMD Instinct MI300X | N/A |\n",
         "        GPU0    GPU1\nGPU0     X      NV18\nGPU1    NV18     X\n  SYS  = Connection traversing PCIe\n",
-        "GPU 0: NVIDIA H100 80GB HBM3 (UUID: GPU-00000000-0000)\n",
     ],
 )
 def test_an_inventory_has_no_fault_and_is_judged(text: str) -> None:
     result = scan(text)
     assert result.action is Action.NONE
     assert not result.findings
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "GPU 0: NVIDIA H100 80GB HBM3 (UUID: GPU-00000000-0000)\n",
+        "GPU 00000000:17:00.0\n    Temperature\n        GPU Current Temp                  : 33 C\n",
+        '<nvidia_smi_log>\n<gpu id="00000000:17:00.0">\n<product_name>H100</product_name>\n</gpu>\n</nvidia_smi_log>\n',
+    ],
+)
+def test_nvidia_smi_without_a_value_about_health_cannot_be_judged(text: str) -> None:
+    result = scan(text)
+    assert result.action is None
+    assert "nvidia-smi -q" in (result.cannot_judge or "")

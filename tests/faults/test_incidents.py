@@ -60,7 +60,7 @@ def test_a_host_wide_action_alone_is_one_word_about_no_gpu(catalogue: Catalogue)
         ("0x4", "drain"),
         ("0x5 (Recover IMEX Domain)", "drain"),
         ("0x6 (PF FLR)", "reset_gpu"),
-        ("0x9 (Something New)", "monitor"),
+        ("0x9 (Something New)", "drain"),
         ("0x0 (None)", "none"),
     ],
 )

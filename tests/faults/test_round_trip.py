@@ -131,6 +131,10 @@ def test_every_row_of_the_nvlink5_decode_in_both_layouts(catalogue: Catalogue) -
             both_ignored = row["investigatory_action"] == "IGNORE"
             assert finding.action.value == ("none" if both_ignored else "monitor"), line
         assert row["immediate_action"] in finding.why, line
+        bare = line.replace(" Nonfatal ", " ").replace(" Fatal ", " ")
+        (unsaid,) = scan(catalogue, bare).findings
+        assert unsaid.action is finding.action, bare
+        assert unsaid.severity is finding.severity, bare
 
 
 AMD = "amdgpu 0000:6f:00.0: amdgpu: "
@@ -157,8 +161,8 @@ AMD_LINES = (
     ("smu_all_ones", AMD + "SMU: response:0xFFFFFFFF for index:18 param:0x00000000", "amd.bus.lost"),
     ("smu_send_failed", AMD + "Failed to send message 0x4e, response 0x0", "amd.smu.timeout"),
     ("smu_send_failed", AMD + "SMU: I'm not done with your previous command: SMN_C2PMSG_66:0x6", "amd.smu.timeout"),
-    ("mes_no_response", AMD + "MES failed to respond to msg=REMOVE_QUEUE", "amd.mes.timeout"),
-    ("mes_no_response", AMD + "MES(1) failed to respond to msg=MISC (WAIT_REG_MEM)", "amd.mes.timeout"),
+    ("mes_no_response", AMD + "MES failed to respond to msg=REMOVE_QUEUE", "amd.mes.no_response"),
+    ("mes_no_response", AMD + "MES(1) failed to respond to msg=MISC (WAIT_REG_MEM)", "amd.mes.no_response"),
     ("mes_unrecoverable", AMD + "MES might be in unrecoverable state, issue a GPU reset", "amd.mes.timeout"),
     ("hws_hang", AMD + "qcm fence wait loop timeout expired", "amd.hws.hang"),
     (
@@ -166,8 +170,8 @@ AMD_LINES = (
         AMD + "The cp might be in an unrecoverable state due to an unsuccessful queues preemption",
         "amd.hws.hang",
     ),
-    ("evict_failed", AMD + "Failed to evict queue 1", "amd.hws.hang"),
-    ("evict_failed", AMD + "failed to evict process queues", "amd.hws.hang"),
+    ("evict_failed", AMD + "Failed to evict queue 1", "amd.evict.failed"),
+    ("evict_failed", AMD + "failed to evict process queues", "amd.evict.failed"),
     ("page_fault", AMD + "[gfxhub0] no-retry page fault (src_id:0 ring:24 vmid:3 pasid:32773)", "amd.vm_fault"),
     ("page_fault", AMD + "[mmhub] page fault (src_id:0 ring:88 vmid:8 pasid:32787)", "amd.vm_fault"),
     ("illegal_opcode", AMD + "Illegal opcode in command stream", "amd.illegal.command"),

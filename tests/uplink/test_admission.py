@@ -123,8 +123,9 @@ def test_new_certificates_are_used_without_a_restart(play: Any) -> None:
 
 
 def test_malformed_messages_end_the_stream_in_one_line(play: Any, make: Any) -> None:
-    unknown_class = agent_pb2.AgentMessage(hello=None)
-    unknown_class.finding.seq = 1
+    no_kind = agent_pb2.AgentMessage(hello=None)
+    no_kind.finding.seq = 1
+    no_kind.finding.finding.id = "f"
     finding = spooled_to_pb_of(make)
     finding.finding.device_fault.fault_class = 99
     too_long = spooled_to_pb_of(make)
@@ -138,7 +139,7 @@ def test_malformed_messages_end_the_stream_in_one_line(play: Any, make: Any) -> 
         ((hello_bytes(make), message(finding=finding)), "finding fault_class is 99"),
         ((hello_bytes(make), message(finding=too_long)), "finding why is 5000 characters long"),
         ((hello_bytes(make), message(finding=no_seq)), "finding seq is missing"),
-        ((hello_bytes(make), unknown_class.SerializeToString()), "of a kind that this version does not know"),
+        ((hello_bytes(make), no_kind.SerializeToString()), "finding without a kind"),
         ((agent_pb2.AgentMessage(hello=agent_pb2.Hello(host="h\n1")).SerializeToString(),), "cannot be printed"),
     ]
 

@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 
 from fleetd.core.policy import Policy
-from fleetd.model.event import FindingReceived, OperatorQuarantined
+from fleetd.model.event import FindingReceived, OperatorQuarantined, OperatorReleased
 from fleetd.model.fleet import FleetRecord, Stopped
 from fleetd.model.host import Lifecycle
 from fleetd.model.ids import FindingId, HostName
@@ -27,6 +27,8 @@ def _good() -> Outcome:
     world.at(600).plant("h02", 1, Trouble.LOST, cure=Cure.SWAP)
     world.at(9000).quarantine("h03", "firmware update")
     world.at(9600).burnin("h03", "firmware is updated")
+    world.at(9000).quarantine("h04", "smells burnt")
+    world.at(9300).release("h04", "was toast")
     return world.run(seconds=3 * 3600.0)
 
 
@@ -97,6 +99,31 @@ def a_lost_finding(outcome: Outcome) -> Outcome:
     return replace(outcome, found={**outcome.found, FindingId("lost"): replace(known, id=FindingId("lost"))})
 
 
+def a_hold_that_somebody_else_released(outcome: Outcome) -> Outcome:
+    """Eve's hold goes when Mallory, without an override, releases the host."""
+    number = entry_where(outcome, lambda e: isinstance(e.event, OperatorReleased) and e.event.host == "h04")
+    entry = outcome.journal[number][1]
+    assert isinstance(entry.event, OperatorReleased)
+    return with_entry(outcome, number, replace(entry, event=replace(entry.event, who="mallory")))
+
+
+def a_row_that_is_missing(outcome: Outcome) -> Outcome:
+    return replace(outcome, rows=outcome.rows[1:])
+
+
+def a_row_that_is_there_twice(outcome: Outcome) -> Outcome:
+    return replace(outcome, rows=(*outcome.rows, outcome.rows[0]))
+
+
+def a_row_that_says_something_else(outcome: Outcome) -> Outcome:
+    return replace(outcome, rows=(replace(outcome.rows[0], why="something else"), *outcome.rows[1:]))
+
+
+def a_place_that_was_accepted_twice(outcome: Outcome) -> Outcome:
+    number = entry_where(outcome, lambda e: e.progress is not None)
+    return replace(outcome, journal=(*outcome.journal, outcome.journal[number]))
+
+
 def an_order_nobody_did(outcome: Outcome) -> Outcome:
     return replace(outcome, carried=())
 
@@ -121,6 +148,11 @@ def a_drain_left_behind(outcome: Outcome) -> Outcome:
         (taken_in_spite_of_the_switch, "automation was stopped"),
         (done_before_it_was_on_disk, "carried out before it was on disk"),
         (a_hold_that_went_by_itself, "by itself"),
+        (a_hold_that_somebody_else_released, "lost the hold of operator:eve"),
+        (a_row_that_is_missing, "accepted and is not stored"),
+        (a_row_that_is_there_twice, "is stored 2 times"),
+        (a_row_that_says_something_else, "is stored as nobody told it"),
+        (a_place_that_was_accepted_twice, "was accepted 2 times"),
         (a_lost_finding, "finding lost never reached the ledger"),
         (an_order_nobody_did, "was never carried out"),
         (a_host_left_behind, "h04 is well and yet suspect"),

@@ -2,12 +2,14 @@
 
 import pytest
 
+from fleetd.config.faults import load_catalogue
 from fleetd.model.event import FindingReceived
-from fleetd.model.finding import FaultClass, Scope, Severity
+from fleetd.model.finding import DeviceFault, FaultClass, Scope, Severity
 from fleetd.model.fleet import IncidentKind
 from fleetd.model.host import Lifecycle
 from fleetd.model.order import Quarantine, Release, RunBurnin
-from fleetd.sim.gpu import Cure, Trouble
+from fleetd.sim.gpu import Cure, Trouble, pci_address
+from fleetd.world.outcome import Outcome
 from tests.world.fakes_world import fleet
 
 HOUR = 3600.0
@@ -177,20 +179,60 @@ def test_s24_who_declared_a_host_fit_stands_in_its_history() -> None:
 
 
 def test_s25_one_dead_gpu_does_not_accuse_its_siblings() -> None:
-    world = fleet()
-    world.at(600).plant("h02", 1, Trouble.LOST, cure=Cure.SWAP)
-    for gpu in range(4):
-        world.at(601).report("h02", "nvidia.xid.154", gpu=gpu, scope=Scope.HOST)
+    world = fleet(catalogue=load_catalogue())
+    world.at(600).log(
+        "h02",
+        f"NVRM: Xid (PCI:{bus(1)}): 79, pid='<unknown>', name=<unknown>, GPU has fallen off the bus.",
+        *(
+            f"NVRM: Xid (PCI:{bus(gpu)}): 154, pid='<unknown>', name=<unknown>, "
+            "GPU recovery action changed from 0x0 (None) to 0x2 (Node Reboot Required)"
+            for gpu in range(4)
+        ),
+    )
     world.expect(Quarantine, host="h02").times(1)
     outcome = world.run(seconds=HOUR)
     assert {hold.gpu for hold in outcome.state("h02").holds} == {"SIM-h02-01"}
+    assert {code for code, _ in told(outcome)} >= {"nvidia.xid.79"}
+    assert {gpu for _, gpu in told(outcome)} <= {"SIM-h02-01", None}
 
 
 def test_s26_faults_that_follow_from_another_are_not_held_against_the_peers() -> None:
-    world = fleet()
-    world.at(600).report("h02", "nvidia.xid.149", gpu=1, severity=Severity.FATAL, fault_class=FaultClass.LINK)
-    for gpu in (0, 2, 3):
-        world.at(600.5).report("h02", "nvidia.xid.45", gpu=gpu, scope=Scope.APP)
+    world = fleet(catalogue=load_catalogue())
+    world.at(600).log(
+        "h02",
+        f"NVRM: Xid (PCI:{bus(1)}): 149, NETIR_LINK_EVT Fatal XC0 i0 Link 09 (0x004505c6 0x00000000 0x00000000)",
+        *(
+            f"NVRM: Xid (PCI:{bus(gpu)}): 45, pid=77, name=train, "
+            "channel 0x00000002, errorString CTX SWITCH TIMEOUT, caused by previous Xid 149"
+            for gpu in (0, 2, 3)
+        ),
+    )
+    outcome = world.run(seconds=HOUR)
+    accused = outcome.state("h02")
+    held = {hold.gpu for hold in accused.holds} | {charge.hold.gpu for charge in accused.charges}
+    assert held <= {"SIM-h02-01"}
+    assert {gpu for _, gpu in told(outcome)} == {"SIM-h02-01"}
+    assert {code for code, _ in told(outcome)} == {"nvidia.xid.149"}
+
+
+def test_a_kernel_log_is_read_on_where_a_killed_agent_stopped_and_again_when_its_files_are_gone() -> None:
+    world = fleet(catalogue=load_catalogue())
+    line = f"NVRM: Xid (PCI:{bus(1)}): 79, pid=1, name=a, GPU has fallen off the bus."
+    world.at(600).log("h02", line)
+    world.at(700).kill_agent("h02")
+    world.at(800).lose_state("h02")
     world.expect(Quarantine, host="h02").times(1)
     outcome = world.run(seconds=HOUR)
-    assert {hold.gpu for hold in outcome.state("h02").holds} == {"SIM-h02-01"}
+    assert len(told(outcome)) >= 1
+    assert len({row.id for row in outcome.rows if isinstance(row, DeviceFault)}) == 1
+
+
+def bus(gpu: int) -> str:
+    """A GPU as the NVIDIA driver names it: no function behind the device."""
+    return pci_address(gpu).rpartition(".")[0]
+
+
+def told(outcome: Outcome) -> list[tuple[str, str | None]]:
+    """(code, GPU) of every device fault that reached the controller."""
+    findings = [e.event.finding for _, e in outcome.journal if isinstance(e.event, FindingReceived)]
+    return [(f.code, f.gpu) for f in findings if isinstance(f, DeviceFault)]

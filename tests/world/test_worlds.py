@@ -176,6 +176,38 @@ def test_a_budget_that_tripped_is_rearmed_by_a_human_and_only_then() -> None:
     assert outcome.state("h02").state is Lifecycle.QUARANTINED
 
 
+def test_with_a_budget_of_nothing_automation_takes_no_host_and_a_human_hears_of_each() -> None:
+    nothing = Budget(max_ratio=0.0, at_least=0, max_in_window=9, window_seconds=HOUR)
+    policy = replace(POLICIES["default"], budgets=Budgets(quarantines=nothing))
+    world = World(Settings(policy=policy, hosts=6, gpus=2, sample_seconds=30.0))
+    world.at(600).plant("h01", 1, Trouble.MEMORY)
+    world.at(700).plant("h02", 0, Trouble.LOST)
+    world.at(1000).quarantine("h03", "an operator may")
+    world.expect(Quarantine, host="h01", withheld=True).between(600, 660)
+    world.expect(Quarantine, host="h02", withheld=True).between(700, 760)
+    world.expect(Quarantine, host="h01").never()
+    world.expect(Quarantine, host="h02").never()
+    world.expect(Quarantine, host="h03").times(1)
+    world.expect(Notify).after(600)
+    outcome = world.run(seconds=2 * HOUR)
+    assert outcome.drained == {"h03"}
+    assert {outcome.state(name).state for name in ("h01", "h02")} == {Lifecycle.SUSPECT}
+
+
+@pytest.mark.parametrize("ratio", [-0.1, 0.1])
+@pytest.mark.parametrize("whose", ["h02", None], ids=["host", "controller"])
+def test_a_clock_that_drifts_stops_nothing(ratio: float, whose: str | None) -> None:
+    world = fleet()
+    world.at(300).drift_clock(whose, ratio)
+    world.at(3 * HOUR).burnin("h02", "a look at it")  # by then it is 18 minutes off
+    world.at(4 * HOUR).plant("h02", 1, Trouble.LOST)
+    world.expect(Quarantine, host="h02").between(4 * HOUR, 4 * HOUR + 120)
+    outcome = world.run(seconds=5 * HOUR)
+    ends = [e for _, e in outcome.journal if isinstance(e.event, FindingReceived) and hasattr(e.event.finding, "level")]
+    assert len([e for e in ends if e.event.host == "h02"]) >= 2  # to qualify, and the one that was ordered
+    assert not any(isinstance(e.event, BurninRefused) for _, e in outcome.journal)
+
+
 def test_a_rack_has_a_budget_of_its_own() -> None:
     by_rack = Budget(max_ratio=0.0, at_least=1, max_in_window=9, window_seconds=HOUR)
     ample = replace(POLICIES["default"].budgets.quarantines, at_least=8, max_in_window=9)

@@ -19,7 +19,7 @@ from fleetd.core.policy import Action
 from fleetd.model.finding import FaultClass, Scope, Severity
 
 _NUMBERED = {"nvidia.xid.": "XID", "nvidia.sxid.": "SXID", "amd.afid.": "AFID"}
-_SHORT = re.compile(r"\s*(?:nvrm:?\s*)?(s?xid|afid)?[\s:._#-]*(\d{1,6})\s*", re.IGNORECASE)
+_SHORT = re.compile(r"\s*(?:nvrm:?\s*)?(?:(s?xid|afid)(?:[\s:._#]*|-))?#?(\d{1,6})\s*", re.IGNORECASE)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -120,7 +120,22 @@ class Catalogue:
             if entry.code == wanted.lower() or entry.alias.lower() == wanted.lower():
                 return entry
         entry = self.entry(wanted.lower())
-        return entry if entry.known else None
+        return entry if entry.known else self._unit(wanted)
+
+    def _unit(self, text: str) -> Entry | None:
+        """The entry of a unit of NVLink5's decode (`RLW_REMAP`): that of its XID, with what its status words mean."""
+        wanted = "_".join(text.upper().split())
+        rows = [row for row in self.link_units if wanted in {"_".join(name.upper().split()) for name in row.units}]
+        if not rows:
+            return None
+        entry = self.entry(f"nvidia.xid.{rows[0].xid}")
+        states = dict.fromkeys(f"{status}: {state}" for row in rows for status, state in row.states.items())
+        said = "; ".join(" ".join(state.split()) for state in states)
+        return replace(
+            entry,
+            meaning=f"{wanted}, a unit of XID {rows[0].xid} ({entry.meaning})",
+            investigation=f"by the status word (immediate | investigatory | severity): {said}",
+        )
 
 
 def alias_of(code: str) -> str:

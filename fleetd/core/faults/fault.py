@@ -5,6 +5,7 @@ from typing import Literal
 
 from fleetd.core.faults.catalogue import Entry
 from fleetd.core.faults.observation import MAX_LINES, MAX_TEXT, Finding, Moment, Observation, rank
+from fleetd.core.faults.schema import Repeat
 from fleetd.core.policy import Action
 from fleetd.model.finding import Scope, Severity
 
@@ -36,6 +37,8 @@ class Fault:
     scope: Scope | None = None
     why: str | None = None
     cause: str | None = None
+    rule: Repeat | None = None
+    """What its details ask for when they come again."""
     role: Literal["root", "victim"] = "root"
     asked: Action | None = None
     """What is asked for in the end."""
@@ -81,6 +84,7 @@ class Fault:
             self.action = asked
             self.why = observation.why
             self.scope = observation.scope
+        self.rule = observation.repeat or self.rule
         said = observation.severity
         if said is not None and (newer or self.severity is None or said > self.severity):
             self.severity = said

@@ -11,6 +11,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from fnmatch import fnmatchcase
 
+from fleetd.core.faults.bus import Bus
 from fleetd.core.faults.catalogue import Catalogue
 from fleetd.core.faults.fault import Fault
 from fleetd.core.faults.observation import Finding, Moment, Observation, device_key, rank
@@ -81,8 +82,12 @@ class Incidents:
                 fault.count -= 1
                 fault.again(None, at)
 
-    def findings(self) -> tuple[Finding, ...]:
-        """Judge everything that was added: roots first, the worst first, then the order of the input. Call it once."""
+    def findings(self, bus: Bus | None = None) -> tuple[Finding, ...]:
+        """Judge everything that was added: roots first, the worst first, then the order of the input. Call it once.
+
+        Args:
+            bus: What the log said of ports and GPUs.
+        """
         faults = self._plausible(self._reworded([*self._faults.values()]))
         faults = self._host_words(self._adopted(faults))
         by_device: dict[str | None, list[Fault]] = defaultdict(list)
@@ -92,7 +97,7 @@ class Incidents:
             device_key(f.first.device) for f in faults if f.entry.code.startswith(("nvidia.xid", "amd.", "nvidia.bus"))
         }
         for fault in faults:
-            self._first_look(fault, gpus)
+            self._first_look(fault, gpus, bus)
         for fault in faults:
             self._victim(fault, by_device, faults)
         for group in by_device.values():
@@ -167,18 +172,28 @@ class Incidents:
         return [f for f in faults if f is kept or f not in words]
 
     @staticmethod
-    def _first_look(fault: Fault, gpus: set[str | None]) -> None:
+    def _first_look(fault: Fault, gpus: set[str | None], bus: Bus | None) -> None:
         if fault.injected:
             fault.asked = Action.NONE
             fault.severity = Severity.WARNING
             fault.extra.append("written by a program, not by the kernel: possibly a test, never acted on")
-        elif (
-            fault.entry.on_gpu is not None
-            and fault.first.device
-            and not fault.entry.fixed
-            and device_key(fault.first.device) in gpus
-        ):
+            return
+        if fault.entry.fixed:
+            return
+        rule = fault.rule or (fault.entry.repeat if fault.entry.repeat and fault.entry.repeat.here else None)
+        if rule is not None and fault.count >= rule.at_least and rank(rule.then) > rank(fault.base):
+            fault.asked = rule.then
+            fault.extra.append(f"seen {fault.count} times on the same {rule.same}")
+        if fault.entry.on_gpu is None or not fault.first.device:
+            return
+        if device_key(fault.first.device) in gpus:
             fault.asked = fault.entry.on_gpu
+        elif bus is not None and (gpu := bus.gpu_below(fault.first.device)) is not None:
+            if device_key(gpu) in gpus:
+                fault.extra.append(f"the port of GPU {gpu}, whose own faults say what to do")
+            else:
+                fault.asked = fault.entry.on_gpu
+                fault.extra.append(f"GPU {gpu} is at or below this port")
 
     @staticmethod
     def _victim(fault: Fault, by_device: dict[str | None, list[Fault]], faults: list[Fault]) -> None:

@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from enum import Enum
 
 from fleetd.core.faults import amd_lines, nvidia_lines
+from fleetd.core.faults.bus import Bus
 from fleetd.core.faults.catalogue import Catalogue, Entry
 from fleetd.core.faults.observation import Moment, Observation
 from fleetd.core.faults.prefix import Prefix
@@ -27,11 +28,29 @@ _TROUBLE = re.compile(
     r"error|fail|fatal|fault|time(?:d )?-?out|\bh[au]ng|\blost\b|corrupt|unrecover|not respond|uncorrect|assert|stuck",
     re.IGNORECASE,
 )
-_GPU_DRIVER = re.compile(r"\b(?:nvidia|amdgpu)\s+[0-9a-f]{4}:[0-9a-f]{2}:[0-9a-f]{2}", re.IGNORECASE)
+_GPU_DRIVER = re.compile(
+    r"\b(?:nvidia|amdgpu)\s+[0-9a-f]{4}:[0-9a-f]{2}:[0-9a-f]{2}|\bslot\([\w-]*gpu[\w-]*\)", re.IGNORECASE
+)
+_RECEIVED = re.compile(
+    r"error (?:message )?received(?: from)?:? +([0-9a-f]{4}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-9a-f])\b", re.IGNORECASE
+)
+"""Whom a port's error message names: that device is at fault, the port only tells."""
+_NOTHING = re.compile(
+    r"(?<![\w.:/=-])(?:no|without|0|zero)\s+(?:(?:new|any|known|pending|corrected|uncorrected|correctable|uncorrectable|fatal|ras|ecc"
+    r"|link|fabric|retired|bad|hw|hardware)\s+)*(?:errors?|fail(?:ed|ures?)?|faults?|time-?outs?)\b"
+    r"|\berror (?:injection|counters?|count|status|reporting|handling|logging|detection) (?:is |are |was |were )?"
+    r"(?:now )?(?:en|dis|un)?(?:abled|supported|cleared|reset|initialized|initialised|registered)\b"
+    r"|\b(?:(?:un)?correct(?:able|ed) )?errors?\s*[:=]\s*(?:0x)?0+\b(?!\s*/)|\bverification failed: signature\b",
+    re.IGNORECASE,
+)
+"""Words of trouble in a sentence that says there is none: they are taken out before anything is looked for."""
 _GHES = re.compile(r"(?:\{(?P<record>\d+)\})?\s*\[hardware error\]\s*:\s*(?P<rest>.*)", re.IGNORECASE)
 _GHES_START = re.compile(r"hardware error from apei", re.IGNORECASE)
-_GHES_SEVERITY = re.compile(r"event severity:\s*(corrected|recoverable|fatal|info)", re.IGNORECASE)
-_GHES_SECTION = re.compile(r"section_type:\s*pcie", re.IGNORECASE)
+_GHES_SEVERITY = re.compile(
+    r"(?:event severity|error \d+, type)\s*:\s*(corrected|recoverable|fatal|info)", re.IGNORECASE
+)
+_GHES_SECTION = re.compile(r"section_type\s*:\s*(pcie)?", re.IGNORECASE)
+_SEVERITIES = ("info", "corrected", "recoverable", "fatal")
 _GHES_DEVICE = re.compile(r"^\s*device_id:\s*([0-9a-f]{4}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-9a-f])", re.IGNORECASE)
 _GONE_START = re.compile(r"the nvidia gpu (?:at )?([0-9a-f:.]{5,16})", re.IGNORECASE)
 _GONE_END = re.compile(r"fallen off the bus and is not responding", re.IGNORECASE)
@@ -55,7 +74,7 @@ class Kind(Enum):
     """Of a block: it gave nothing by itself, and must not be looked up by its text alone."""
     UNRECOGNISED = "unrecognised"
     MALFORMED = "malformed"
-    """Meant as an XID, and not readable as one."""
+    """Meant as an XID or a hardware error record, and not readable as one."""
     PLAIN = "plain"
 
 
@@ -76,7 +95,7 @@ class _Record:
     line: int | None
     at: Moment | None
     text: str
-    severity: str = "recoverable"
+    severity: str | None = None
     pcie: bool = False
     device: str | None = None
 
@@ -93,6 +112,7 @@ class LineReader:
         ]
         self._harmless = [(literal(text), re.compile(text, re.IGNORECASE)) for text in catalogue.harmless]
         self._records: dict[str, _Record] = {}
+        self.bus = Bus()
         self._gone: str | None = None
         self._last_amd: tuple[str, int] | None = None
 
@@ -104,6 +124,8 @@ class LineReader:
             number: 1-based line number, for the evidence.
         """
         message = prefix.message
+        if not prefix.injected:
+            self.bus.learn(message, number)
         found = [*nvidia_lines.read(self._catalogue, message)]
         if not found and nvidia_lines.looks_like_xid(message):
             return Kind.MALFORMED, ()
@@ -130,11 +152,11 @@ class LineReader:
     # ── steps ───────────────────────────────────────────────────────────────────────────────────────────────────────
 
     def _amd_or_pattern(self, message: str, number: int) -> list[Observation]:
-        address = _ADDRESS.search(message)
-        device = address[0] if address else None
+        address, received = _ADDRESS.search(message), _RECEIVED.search(message)
+        device = received[1] if received else address[0] if address else None
         found = [*amd_lines.read(message, device)]
         if not found:
-            hit = self._pattern(message, device)
+            hit = self._pattern(_NOTHING.sub("", message), device)
             found = [hit] if hit is not None else []
         for n, observation in enumerate(found):
             if not observation.code.startswith("amd."):
@@ -182,33 +204,45 @@ class LineReader:
         if ghes is None:
             return False
         key, rest = ghes["record"] or "", ghes["rest"]
-        if _GHES_START.search(rest):
-            if (before := self._records.pop(key, None)) is not None:
-                found.append(_record(before))
-            if len(self._records) >= MAX_RECORDS:
-                found.append(_record(self._records.pop(next(iter(self._records)))))
-            self._records[key] = _Record(line=number, at=prefix.at, text=prefix.message.strip())
-            return True
         record = self._records.get(key)
-        if record is None or "amdgpu" in prefix.message.lower():
+        start = _GHES_START.search(rest) is not None
+        if not start and "amdgpu" in prefix.message.lower():
             return False
-        if (severity := _GHES_SEVERITY.search(rest)) is not None:
-            record.severity = severity[1].lower()
-        if _GHES_SECTION.search(rest):
-            record.pcie = True
+        severity, section = _GHES_SEVERITY.search(rest), _GHES_SECTION.search(rest)
+        if start or (record is None and (severity or section)):
+            # Without the first line of a record in the log, what is left of it counts.
+            record = self._open(key, prefix, number, found)
+        if record is None:
+            return False
+        if severity is not None:
+            said = severity[1].lower()
+            record.severity = said if record.severity is None else max(record.severity, said, key=_SEVERITIES.index)
+        if section is not None:
+            record.pcie = record.pcie or section[1] is not None
         if (device := _GHES_DEVICE.search(rest)) is not None:
             record.device = device[1]
         return True
 
+    def _open(self, key: str, prefix: Prefix, number: int, found: list[Observation]) -> _Record:
+        """Begin a record; the one before it with this number is complete, and so is the oldest of too many."""
+        if (before := self._records.pop(key, None)) is not None:
+            found.append(_record(before))
+        if len(self._records) >= MAX_RECORDS:
+            found.append(_record(self._records.pop(next(iter(self._records)))))
+        self._records[key] = _Record(line=number, at=prefix.at, text=prefix.message.strip())
+        return self._records[key]
+
     def _rest(self, message: str) -> Kind:
-        if not _TROUBLE.search(message) or not _GPU_WORD.search(message):
+        record = _GHES.search(message)
+        told = _NOTHING.sub("", record["rest"] if record is not None else message)
+        if not _TROUBLE.search(told) or not (record is not None or _GPU_WORD.search(message)):
             return Kind.PLAIN
         lower = message.lower()
         if amd_lines.counts_nothing(message):
             return Kind.HARMLESS
         if any(text in lower and expression.search(message) for text, expression in self._harmless):
             return Kind.HARMLESS
-        return Kind.UNRECOGNISED
+        return Kind.UNRECOGNISED if record is None else Kind.MALFORMED
 
 
 def literal(expression: str) -> str:
@@ -230,7 +264,8 @@ def literal(expression: str) -> str:
 
 def _record(record: _Record) -> Observation:
     kind = "pcie" if record.pcie else "other"
-    severity = "corrected" if record.severity == "info" else record.severity
+    said = record.severity or "recoverable"  # none printed: the kernel prints none only for what it could survive
+    severity = "corrected" if said == "info" else said
     return Observation(
         code=f"host.ghes.{kind}.{severity}",
         device=record.device,

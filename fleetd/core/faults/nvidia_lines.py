@@ -109,6 +109,7 @@ def _xid(catalogue: Catalogue, code: int, device: str | None, extra: str, text: 
             action=details.action,
             severity=details.severity,
             scope=details.scope,
+            repeat=details.repeat,
         )
     if (instance := _INSTANCE.search(extra)) is not None:
         part = f"MIG GI {int(instance[1])}"

@@ -9,16 +9,22 @@ from dataclasses import dataclass
 
 from fleetd.core.faults.catalogue import Catalogue
 from fleetd.core.faults.observation import rank
-from fleetd.core.faults.schema import LinkUnit
+from fleetd.core.faults.schema import LinkUnit, Repeat
 from fleetd.core.policy import Action
 from fleetd.model.finding import Scope, Severity
 
 _LINK5 = re.compile(
-    r"(?P<unit>[a-z0-9_/]+(?:\s+degraded)?)\s+(?P<word>(?:link\s+)?non-?\s?fatal|(?:link\s+)?fatal)\b"
+    r"\b(?P<unit>[a-z0-9_/]{1,40}(?:\s+degraded)?)\s+(?P<word>(?:link\s+)?non-?\s?fatal|(?:link\s+)?fatal)\b"
     r"(?:\s+xc\s*(?P<xc>\d+))?(?:\s+i\s*(?P<inj>\d))?(?:\s+link\s+(?P<link>-?\d+))?"
     r"\s*(?:\((?P<words>[^)]*)\)?)?",
     re.IGNORECASE,
 )
+_LINK5_BARE = re.compile(
+    r"\b(?P<unit>[a-z][a-z0-9_/]{0,40}(?:\s+degraded)?)(?:\s+(?:xc\s*\d+|i\s*\d|link\s+(?P<link>-?\d+)))*"
+    r"\s*\((?P<words>\s*0x[^)]*)\)?",
+    re.IGNORECASE,
+)
+"""The same without the severity word: a unit, then at least its registers."""
 _HEX = re.compile(r"0x([0-9a-f]{1,8})\b", re.IGNORECASE)
 _LINK74 = re.compile(r"link\s*(?P<link>-?\d+)\s*\((?P<words>[^)]*)", re.IGNORECASE)
 _RECOVERY = re.compile(
@@ -35,6 +41,7 @@ _BY_TEXT = (
     ("none", Action.NONE),
 )
 _BY_CODE = {0: Action.NONE, 1: Action.RESET_GPU, 2: Action.REBOOT, 3: Action.DRAIN, 4: Action.DRAIN}
+"""NVML's `nvmlDeviceGpuRecoveryAction_t`."""
 
 BUCKETS = {
     "IGNORE": Action.NONE,
@@ -56,21 +63,31 @@ class Decoded:
     action: Action | None = None
     severity: Severity | None = None
     scope: Scope | None = None
+    repeat: Repeat | None = None
 
 
 def recovery(text: str) -> Decoded | None:
     """Decode XID 154: the action in words, or its number where the words were cut. None if neither is there."""
     match = _RECOVERY.search(text)
     if match is None:
-        return None
+        cut = "changed from" in text.lower()
+        return _unknown_recovery("(cut off)") if cut else None
     words = (match["text"] or "").strip()
-    action = next((a for key, a in _BY_TEXT if key in words.lower()), _BY_CODE.get(int(match["code"], 16)))
+    action = next((a for key, a in _BY_TEXT if key in words.lower()), None)
+    if action is None and not words:
+        action = _BY_CODE.get(int(match["code"], 16))
     shown = words or match["code"]
     if action is None:
-        return Decoded(why=f"the driver asks for `{shown}`, which is not known here", action=Action.MONITOR)
+        return _unknown_recovery(shown)
     severity = {Action.NONE: Severity.INFO, Action.REBOOT: Severity.FATAL}.get(action, Severity.ERROR)
     scope = Scope.HOST if action is Action.REBOOT else None
     return Decoded(why=f"the driver's recovery action is `{shown}`", action=action, severity=severity, scope=scope)
+
+
+def _unknown_recovery(shown: str) -> Decoded:
+    """A recovery is needed, and no one here knows which: the GPU takes no work until a person has looked."""
+    why = f"the driver asks for `{shown}`, an action that is not known here: take the GPU out and look it up"
+    return Decoded(why=why, action=Action.DRAIN, severity=Severity.ERROR)
 
 
 def registers(catalogue: Catalogue, text: str) -> Decoded | None:
@@ -94,27 +111,39 @@ def registers(catalogue: Catalogue, text: str) -> Decoded | None:
         part=part,
         action=max((r.action for r, _ in hits), key=rank),
         severity=max(r.severity for r, _ in hits),
+        repeat=next((r.repeat for r, _ in hits if r.repeat is not None), None),
     )
 
 
 def link5(catalogue: Catalogue, xid: int, text: str) -> Decoded | None:
     """Decode XID 144-150 by unit, severity word, error register and status; None when the text has no unit.
 
-    The layout of the first word changed with driver R575; the unit's name in the text tells which one fits.
+    The layout of the first word changed with driver R575; the unit's name in the text tells which one fits. Without
+    the severity word the table's severity of this register and status stands in its place.
     """
     match = _LINK5.search(text)
+    word: str | None = None
+    if match is not None:
+        word = match["word"].lower()
+    else:
+        match = _LINK5_BARE.search(text)
     if match is None:
         return None
     unit = match["unit"].upper()
-    fatal = "non" not in match["word"].lower()
     part = f"link {int(match['link'])}" if match["link"] else ""
     words = [int(word, 16) for word in _HEX.findall(match["words"] or "")]
-    immediate, investigation = _look_up(catalogue, xid, unit, words)
+    immediate, investigation, listed = _look_up(catalogue, xid, unit, words)
+    if word is None and not immediate:
+        return None
+    said = (word or listed).lower()
+    fatal = "fatal" in said and "non" not in said
     action = _mapped(immediate, investigation)
     meaning = f"{unit} {'fatal' if fatal else 'non-fatal'}{' on ' + part if part else ''}"
     if immediate:
         meaning += f": {immediate}, then {investigation}"
-    # The word in the text beats the table; the table still tells a harmless non-fatal event from one to watch.
+    if word is None:
+        meaning += " (no severity word in the line: that of the table)"
+    # The word in the text beats the table's action; the table still tells a harmless non-fatal event from one to watch.
     if fatal and (action is None or rank(action) < rank(Action.RESET_GPU)):
         action = Action.RESET_GPU
     if not fatal and (action is None or rank(action) > rank(Action.RESTART_APP)):
@@ -123,20 +152,20 @@ def link5(catalogue: Catalogue, xid: int, text: str) -> Decoded | None:
     return Decoded(why=meaning, part=part, action=action, severity=severity, scope=Scope.LINK)
 
 
-def _look_up(catalogue: Catalogue, xid: int, unit: str, words: list[int]) -> tuple[str, str]:
-    """The vendor's immediate and investigatory action; empty words when no row fits."""
+def _look_up(catalogue: Catalogue, xid: int, unit: str, words: list[int]) -> tuple[str, str, str]:
+    """The vendor's immediate and investigatory action and severity; empty words when no row fits."""
     names = set(unit.split("/")) | {unit}
     rows = [row for row in catalogue.link_units if row.xid == xid and names & set(row.units)]
     rows = [row for row in rows if not words or _fits(words[0], row.v1) or _fits(words[0], row.v2)] or (
         rows if not words else []
     )
     status = words[1] if len(words) > 1 else None
-    best: tuple[str, str] = ("", "")
+    best: tuple[str, str, str] = ("", "", "")
     for row in rows:
         for state in _states(row, status):
-            immediate, investigation, _ = (part.strip() for part in state.split("|", 2))
-            if rank(_mapped(immediate, investigation) or Action.NONE) >= rank(_mapped(*best) or Action.NONE):
-                best = (immediate, investigation)
+            immediate, investigation, severity = (part.strip() for part in state.split("|", 2))
+            if rank(_mapped(immediate, investigation) or Action.NONE) >= rank(_mapped(*best[:2]) or Action.NONE):
+                best = (immediate, investigation, severity)
     return best
 
 

@@ -9,6 +9,7 @@ import re
 from dataclasses import dataclass, field
 from typing import Literal
 
+from fleetd.core.faults.schema import Repeat
 from fleetd.core.policy import Action
 from fleetd.model.finding import Scope, Severity
 
@@ -76,6 +77,8 @@ class Observation:
     """What the details say; None: the entry's severity."""
     scope: Scope | None = None
     """What the details say; None: the entry's scope."""
+    repeat: Repeat | None = None
+    """What the details ask for when they come again; None: as the entry says."""
     caused_by: str | None = None
     """Code that the input itself names as the cause: this is a victim wherever the cause is."""
     detail_only: bool = False

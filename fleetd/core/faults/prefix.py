@@ -17,8 +17,25 @@ KERNEL_FACILITY = 0
 MAX_RECORD_BYTES = 8192
 """Of a journal's record that are looked at to recognise one."""
 _MONTHS = ("jan", "feb", "mar", "apr", "may", "jun", "jul", "aug", "sep", "oct", "nov", "dec")
-_WRITERS = frozenset({"root", "logger"})
-"""Tags of syslog lines that a shell user writes by hand."""
+_PROGRAM = re.compile(
+    r"root|logger|systemd[\w-]*|\(?sd-\w+\)?|(?:ba|da|z|k)?sh|python[\d.]*|perl|sudo|su|sshd?(?:-session)?|crond?|anacron|echo"
+    r"|containerd|dockerd|kubelet|slurm\w+|rsyslogd|syslog-ng|ansible[\w-]*|puppet[\w-]*|salt-\w+|test[\w-]*",
+    re.IGNORECASE,
+)
+"""Programs whose tag says enough: what they wrote is theirs, whatever it quotes."""
+_REPORTER = re.compile(
+    r"nv-[\w-]+|nvidia-[\w-]+|dcgm[\w-]*|gpud|vgpu[\w-]*|amd-[\w-]+|rasdaemon|mcelog|node-problem-detector",
+    re.IGNORECASE,
+)
+"""Daemons that report faults of GPUs in words of their own."""
+_DRIVER = re.compile(
+    r"nvrm|nvidia[\w-]*|nvswitch\w*|amdgpu|amdkfd|kfd|drm|mce|edac|ghes|apei|erst|bert|acpi|pci(?:port|ehp)?|aer|dpc|edr|dmar"
+    r"|amd-vi|iommu|rcu|watchdog|nmi|bug|info|warning|oops|traps|oom\w*|sysrq|ras|audit|usb|mlx5\w*|nvme\w*|xid|vmiop_log",
+    re.IGNORECASE,
+)
+"""Parts of the kernel whose name stands where a program's tag would."""
+_OF_KERNEL = re.compile(r"segfault at|general protection|trap |unhandled signal|bad frame", re.IGNORECASE)
+"""What the kernel itself writes behind `name[pid]:`."""
 
 _KMSG = re.compile(r"(?P<pri>\d{1,4}),(?P<seq>\d+),(?P<us>-?\d+),[^;]{0,40};")
 _QUOTE = re.compile(r"[>\s|]*")
@@ -38,7 +55,9 @@ _BSD = re.compile(
     r"(?P<bsd>(?P<mon>[^\W\d_][^\s\d]{1,9}|\d{1,2}[^\W\d_])\s+(?P<day>\d{1,2})\s+(?P<hms>\d\d:\d\d:\d\d)(?:\.\d+)?)(?=\s)"
 )
 _CLOCK = re.compile(r"(?P<clock>\d\d:\d\d:\d\d(?:\.\d+)?)(?=\s)")
-_HOST_TAG = re.compile(r"\s*(?:[\w.-]{1,64}\s+)?(?P<tag>[A-Za-z][\w./-]{0,40})(?:\[\d+\])?:(?=\s)\s*")
+_HOST_TAG = re.compile(
+    r"\s*(?:(?P<host>[\w.-]{1,64})\s+)?(?P<tag>[A-Za-z(][\w./@()+-]{0,60})(?P<pid>\[\d+\])?:(?=\s)\s*"
+)
 
 Kind = Literal["kmsg", "dmesg", "journal", "syslog"]
 
@@ -110,10 +129,26 @@ def _after(line: str, position: int, at: Moment | None, kind: Kind | None, *, in
         position = tag.end()
         if (boot := _BOOT.match(line, position)) is not None:
             position = boot.end()
-    elif tag is not None and tag["tag"] in _WRITERS and at is not None:
+    elif tag is not None and _by_program(tag, line, dated=at is not None and at.clock == "wall"):
         injected = True
         position = tag.end()
     return Prefix(message=line[position:].lstrip(), at=at, kind=kind, injected=injected)
+
+
+def _by_program(tag: re.Match[str], line: str, *, dated: bool) -> bool:
+    """Whether a tag is a program's: the kernel's lines have `kernel:` or no tag, and a program only quotes them.
+
+    Without a process number only the well-known names count in a kernel's own log; in a syslog, where host and tag
+    stand before every message, all that are no part of the kernel.
+    """
+    name = tag["tag"]
+    if _REPORTER.fullmatch(name):
+        return False
+    if tag["pid"] is not None:
+        return _OF_KERNEL.match(line, tag.end()) is None
+    if _PROGRAM.fullmatch(name):
+        return True
+    return dated and tag["host"] is not None and _DRIVER.fullmatch(name) is None
 
 
 def _bracketed(line: str, position: int) -> tuple[Moment | None, int]:
@@ -186,5 +221,13 @@ def _journal_json(line: str) -> Prefix:
     at = None
     if seconds is not None and seconds < 253402300800.0:  # noqa: PLR2004 - the year 9999
         at = Moment(text=datetime.fromtimestamp(seconds, UTC).isoformat(), seconds=seconds)
-    written = record.get("_TRANSPORT", "kernel") != "kernel" and str(record.get("SYSLOG_FACILITY", "0")) != "0"
-    return Prefix(message=str(message or ""), at=at, kind="journal", injected=written)
+    return Prefix(message=str(message or ""), at=at, kind="journal", injected=_journal_program(record))
+
+
+def _journal_program(record: dict[str, object]) -> bool:
+    """Whether a program wrote a record: not the kernel, not a syslog daemon that forwards it, and no reporter."""
+    name = str(record.get("SYSLOG_IDENTIFIER") or record.get("_COMM") or "kernel")
+    if _REPORTER.fullmatch(name) or str(record.get("SYSLOG_FACILITY", "")) == str(KERNEL_FACILITY):
+        return False
+    transport = record.get("_TRANSPORT")
+    return name.lower() != "kernel" if transport is None else transport != "kernel"

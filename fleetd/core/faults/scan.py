@@ -160,7 +160,7 @@ class LogScan:
         for observation in self._reader.close():
             self._incidents.add(observation)
         self._incidents.settle(lambda line: split(line.decode("utf-8", "replace")).at)
-        findings = self._incidents.findings()
+        findings = self._incidents.findings(self._reader.bus)
         reason = cannot_judge or (None if document else self._cannot_judge(findings))
         return ScanResult(
             format=self._format or "text",
@@ -265,7 +265,7 @@ class LogScan:
         if self._control:
             return "the input is not text: it has control characters where a log has none"
         if self._malformed:
-            return "there are lines that look like XIDs and cannot be read, and nothing else was found"
+            return "lines that look like XIDs or hardware error records cannot be read, and nothing else was found"
         if self._format is None and not self._seen:
             return "the input is not recognised as a kernel log; name its --format if it is one"
         return None

@@ -26,6 +26,8 @@ class Repeat:
     across_jobs: bool = False
     """Only occurrences under different jobs count: one program repeating its own mistake proves nothing."""
     then: Action
+    here: bool = False
+    """Also judged within one log, where the details of the lines ask for less."""
 
     def __post_init__(self) -> None:
         if self.at_least < 2 or self.within_seconds <= 0:  # noqa: PLR2004 - once is no repetition
@@ -149,6 +151,8 @@ class RegisterBits:
     meaning: str
     action: Action
     severity: Severity
+    repeat: Repeat | None = None
+    """What the same bit on the same link means when it comes again."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

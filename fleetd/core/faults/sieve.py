@@ -8,11 +8,15 @@ TRIGGERS = (
     b"hardware error", b"pcieport", b"pcie b", b"io_page_fault", b"dmar: [dma", b"edac mc", b"out of memory",
     b"oom-kill", b"segfault at", b"kernel panic", b"sysrq_handle_crash", b"unable to handle", b"kernel bug at",
     b"general protection", b"lockup", b"detected stall", b"blocked for more than", b"linux version ",
+    b"memory failure: 0x", b"pci bridge to [bus",
 )  # fmt: skip
 """Words of which every line that matters has one (in lower case); a test holds it against the catalogue."""
 
 _MARKERS = (b"NVRM:", b"amdgpu", b"nvidia-nvswitch", b"pcieport")
 """Where the message of a line begins that is told by its text alone, whatever stands before it."""
+
+_PLAIN_ENDS = (b"]", b"kernel:", b"[drm:", *(str(digit).encode() for digit in range(10)))
+"""What may stand before a marker that no program wrote, if anything does: a time, the kernel's tag."""
 
 
 def short_cut(line: bytes) -> bytes | None:
@@ -23,8 +27,9 @@ def short_cut(line: bytes) -> bytes | None:
     for marker in _MARKERS:
         position = line.find(marker)
         if position >= 0:
-            before = line[:position]
-            return None if b"root" in before or b"logger" in before else line[position:]
+            before = line[:position].rstrip()
+            plain = b"]:" not in before and (not before or before.endswith(_PLAIN_ENDS))
+            return line[position:] if plain else None
     return None
 
 

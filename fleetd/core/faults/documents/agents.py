@@ -24,7 +24,10 @@ _UUID = r"(?P<uuid>(?:GPU|MIG)-[0-9A-Fa-f-]{8,36})"
 _PCI = r"(?:PCI:)?(?P<pci>[0-9A-Fa-f]{4,8}:[0-9A-Fa-f]{2}:[0-9A-Fa-f]{2}(?:\.[0-9A-Fa-f])?)"
 _PLUGIN_XID = re.compile(r"Xid\w*Error: Xid=(?P<xid>\d{1,3})\b(?:.*?Device=" + _UUID + ")?")
 _PLUGIN_UNHEALTHY = re.compile(r"device marked unhealthy: " + _UUID)
-_GPUD = re.compile(r"\b(?P<kind>S?XID) ?(?P<code>\d{1,5}) ?(?:\([^)]{0,200}\))? detected on " + _PCI, re.IGNORECASE)
+_GPUD = re.compile(
+    r"\b(?P<kind>S?XID) ?(?P<code>\d{1,5}) ?(?:\([^)]{0,200}\))? detected on (?:" + _PCI + "|" + _UUID + ")",
+    re.IGNORECASE,
+)
 _FM_SWITCH = re.compile(
     r"detected NVSwitch (?P<word>non-fatal|fatal) error (?P<code>\d{5}) on .*?NVSwitch pci bus id "
     r"(?P<pci>[0-9A-Fa-f:.]+)(?:.*?port (?P<port>\d+))?",
@@ -131,7 +134,7 @@ def _detected(line: int, text: str, at: str | None, found: Found) -> bool:
     seen = False
     for match in _GPUD.finditer(text):
         kind = "sxid" if match["kind"].upper() == "SXID" else "xid"
-        found.see(f"nvidia.{kind}.{int(match['code'])}", match["pci"], line, text, at=at)
+        found.see(f"nvidia.{kind}.{int(match['code'])}", match["pci"] or match["uuid"], line, text, at=at)
         seen = True
     return seen
 
@@ -202,8 +205,8 @@ def _sentinel_event(node: dict[str, Any], line: int, found: Found) -> None:
         name = str(code).strip()
         catalogued = code_of_name(name)
         if name.isdigit():
-            # An XID has at most three digits, an SXID five.
-            kind = "sxid" if "sxid" in check.lower() or len(name) > 3 else "xid"  # noqa: PLR2004 - see above
+            # An XID has at most three digits, an SXID five; `SysLogsXIDError` is no SXID.
+            kind = "sxid" if "SXID" in check or "SXid" in check or len(name) > 3 else "xid"  # noqa: PLR2004 - see above
             catalogued = f"nvidia.{kind}.{int(name)}"
         if catalogued is None:
             continue

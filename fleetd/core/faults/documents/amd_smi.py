@@ -10,7 +10,7 @@ from fleetd.core.faults.documents.nvidia_smi import Line
 
 MARKS = (
     "gpu: ", "link metric table", "link status", "rocm system management", "device  [", "gpu[", "amd-smi", "amdsmi",
-    "concise info", "  mem_t", "amdgpu not found", "any gpu devices", "list of afids", "amd instinct",
+    "concise info", "  mem_t", "_ecc  ", "amdgpu not found", "any gpu devices", "list of afids", "amd instinct",
 )  # fmt: skip
 """What a text with something of this has one of, in lower case; looked for before anything is read."""
 
@@ -20,9 +20,16 @@ _PAIR = re.compile(r"(?P<indent>\s+)(?P<key>[A-Z][A-Z0-9_ ]{1,60}):\s*(?P<value>
 _TABLE = re.compile(
     rf"\s*(?:LINK METRIC TABLE|LINK STATUS|XGMI LINK STATUS|(?:GPU\d+\s+)?(?:gpu\s+)?bdf\s|GPU\d+\s+{_BDF}"
     r"|(?:Read|Write)\s|Device\s+\[?(?:Model|Node)|\s*Name \(20 chars\)|\d+\s+\[0x[0-9a-f]+ : 0x"
-    r"|=+.*(?:ROCm|Concise|SMI).*=+|GPU\s+Temp\b|GPU\s+(?:XCP\s+)?POWER\b|\d+\s+(?:\d+\s+)?[\d.]+ ?W\b|\+[-=]|\|"
+    r"|=+.*(?:ROCm|Concise|SMI).*=+|GPU\s+Temp\b|GPU\s+(?:XCP\s+)?(?:POWER|SINGLE_ECC|DOUBLE_ECC)\b"
+    r"|\d+\s+(?:\d+\s+)?[\d.]+ ?W\b|\+[-=]|\|"
     r"|AMD Instinct|\d+\s+\d+\.\d+°?[cC]\s|=+$|SYSTEM INFO|Legend:)"
 )
+_MONITOR = re.compile(r"\s*GPU\s.*\b(?:DOUBLE|SINGLE)_ECC\b")
+_MONITOR_ROW = re.compile(r"\s*(?P<gpu>\d+)\s")
+_OVERVIEW_ROW = re.compile(
+    rf"\s*\|\s*(?P<bdf>{_BDF})\s[^|]*\|\s*\S+(?: %)?\s+\S+(?: ?°?C)?\s+(?P<ue>\d+|N/A)\s+[\d./NA]+ ?W\s*\|"
+)
+"""The overview of amd-smi from ROCm 7 on; its column UEC counts uncorrected errors."""
 _LINK_STATES = re.compile(rf"\s*GPU(?P<index>\d+)\s+(?P<bdf>{_BDF})\s+(?P<states>(?:(?:N/A|SELF|[UDX])\s*)+)$")
 _RAS_ROW = re.compile(r"\s*(?P<block>[A-Z][A-Z0-9_]{1,15})\s+(?:ENABLED|DISABLED)\s+(?P<ce>\d+)\s+(?P<ue>\d+)\s*$")
 _ROCM_GPU = re.compile(r"\s*GPU\[(?P<index>\d+)\]")
@@ -48,15 +55,40 @@ def read_text(lines: Sequence[Line], found: Found) -> set[int]:
     claimed: set[int] = set()
     judge_readings(_readings(lines, claimed), found)
     rocm: str | None = None
+    head: str | None = None
     for line_number, line in lines:
         if line_number in claimed:
             continue
+        if _MONITOR.match(line):
+            head = line
+        elif head is not None and _monitor_row(head, line_number, line, found):
+            claimed.add(line_number)
+            found.values += 1
+            continue
+        elif line.strip():
+            head = None
         named = _ROCM_GPU.match(line)
         rocm = rocm if named is None else f"GPU {named['index']}"
         if _line(line_number, line, rocm, found) or named is not None:
             claimed.add(line_number)
             found.values += 1
     return claimed
+
+
+def _monitor_row(head: str, line_number: int, line: str, found: Found) -> bool:
+    """A row of `amd-smi monitor`: a value belongs to the name above it, since units make words of their own."""
+    row = _MONITOR_ROW.match(line)
+    if row is None:
+        return False
+    words = [(word.start(), word.end(), word[0]) for word in re.finditer(r"\S+", line)]
+    counts = []
+    for name, kind in (("SINGLE_ECC", "ce"), ("DOUBLE_ECC", "ue")):
+        begin = head.find(name)
+        below = next((w for start, end, w in words if begin >= 0 and start < begin + len(name) and end > begin), None)
+        if below is not None:
+            counts.append(("total", kind, number(below), line_number, line))
+    judge_ras(f"GPU {row['gpu']}", counts, found)
+    return True
 
 
 def _line(line_number: int, line: str, device: str | None, found: Found) -> bool:
@@ -75,6 +107,8 @@ def _line(line_number: int, line: str, device: str | None, found: Found) -> bool
     elif ras is not None:
         counts = [(ras["block"], kind, number(ras[kind]), line_number, line) for kind in ("ce", "ue")]
         judge_ras(device, counts, found)
+    elif (overview := _OVERVIEW_ROW.match(line)) is not None:
+        judge_ras(overview["bdf"], [("total", "ue", number(overview["ue"]), line_number, line)], found)
     elif cper is not None:
         for afid in cper["afids"].split(","):
             gpu = f"GPU {cper['gpu']}"
@@ -142,6 +176,8 @@ def judge_readings(readings: Iterable[Reading], found: Found) -> None:
                 found.see("amd.throttle.thermal" if thermal else "amd.throttle.power", reading.device, reading.line,
                           reading.text)  # fmt: skip
             continue
+        if reading.path.endswith("link_status") and reading.value.upper() in ("D", "DOWN"):
+            found.see("amd.xgmi.link_down", reading.device, reading.line, reading.text)
         if reading.path.endswith("status") and reading.value.upper() in _PAGES:
             found.see(_PAGES[reading.value.upper()], reading.device, reading.line, reading.text)
     for device, blocks in ras.items():

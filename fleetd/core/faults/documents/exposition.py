@@ -23,10 +23,14 @@ MARKS = (
 """What a text with something of this has one of, in lower case; looked for before anything is read."""
 
 _SAMPLE = re.compile(
-    r"\s*(?P<name>[A-Za-z_:][\w:]{0,200})\s*(?:\{(?P<labels>[^}]{0,4000})\})?\s+(?P<value>[+-]?[\w.+-]{1,40})"
+    r"\s*(?P<name>[A-Za-z_:][\w:]{0,200})\s*"
+    r'(?:\{(?P<labels>(?:[^}"]|"(?:[^"\\]|\\.)*"){0,4000})\})?\s+'
+    r"(?P<value>[+-]?[\w.+-]{1,40})"
     r"(?:\s+-?\d{1,20})?\s*$"
 )
 _LABEL = re.compile(r'(?P<key>[A-Za-z_]\w*)\s*=\s*"(?P<value>(?:[^"\\]|\\.)*)"')
+_PREFIXED = re.compile(r"\w+?_(gpu_(?:health|afid_errors|ecc_(?:correct|uncorrect|deferred)_\w+))")
+"""AMD's exporter puts a prefix of the site's choice before its names."""
 _COMMENT = re.compile(r"\s*#\s*(?:HELP|TYPE|EOF|UNIT)\b")
 
 # DCGM's older and newer names of one field differ; both stand for it.
@@ -140,8 +144,9 @@ def _sample(line_number: int, line: str) -> Sample | None:
     match = _SAMPLE.match(line)
     if match is None or (match["labels"] is None and not match["name"].startswith(_FAMILIES)):
         return None
+    name = prefixed[1] if (prefixed := _PREFIXED.fullmatch(match["name"])) is not None else match["name"]
     labels = {label["key"]: label["value"] for label in _LABEL.finditer(match["labels"] or "")}
-    return Sample(name=match["name"], labels=labels, value=match["value"], line=line_number, text=line)
+    return Sample(name=name, labels=labels, value=match["value"], line=line_number, text=line)
 
 
 def _nvidia(sample: Sample) -> list[Value]:

@@ -32,6 +32,8 @@ class Found:
     notes: list[str] = field(default_factory=list)
     values: int = 0
     """How many values were understood, good ones too: a document without any cannot be judged."""
+    health: int = 0
+    """How many of them say something about the health of a device, whether it is good or bad."""
     cannot_judge: str | None = None
     """Why the document cannot be judged although something in it was understood."""
 
@@ -50,6 +52,7 @@ class Found:
     ) -> None:
         """Add an observation. `action` and `severity` only where the values ask for other ones than the entry's."""
         self.values += 1
+        self.health += 1
         if len(self.observations) >= OBSERVATIONS_MAX:
             note = f"more than {OBSERVATIONS_MAX} statements about faults: the rest was left out"
             if note not in self.notes:

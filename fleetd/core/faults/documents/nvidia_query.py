@@ -14,10 +14,12 @@ MARKS = (
 )  # fmt: skip
 """What a text with something of this has one of, in lower case; looked for before anything is read."""
 
+_SRAM = r"(?:sram(?:_\w+)?|l1_cache|l2_cache|register_file|cbu|texture_memory|texture_shared)"
+"""Memory on the chip, as drivers before R450 break it down."""
 _NAMES: tuple[tuple[re.Pattern[str], Field], ...] = tuple(
     (re.compile(pattern), field)
     for pattern, field in (
-        (r"remapped_rows_(?:un)correctable", Field.REMAP_UNCORRECTABLE),
+        (r"remapped_rows_uncorrectable", Field.REMAP_UNCORRECTABLE),
         (r"remapped_rows_correctable", Field.REMAP_CORRECTABLE),
         (r"remapped_rows_pending", Field.REMAP_PENDING),
         (r"remapped_rows_failure", Field.REMAP_FAILURE),
@@ -25,11 +27,11 @@ _NAMES: tuple[tuple[re.Pattern[str], Field], ...] = tuple(
         (r"retired_pages_(?:multiple_)?single_bit_ecc_count|retired_pages_sbe", Field.RETIRED_SBE),
         (r"retired_pages_double_bit(?:_ecc)?_count|retired_pages_dbe", Field.RETIRED_DBE),
         (r"retired_pages_pending", Field.RETIRED_PENDING),
-        (r"ecc_errors_uncorrected_volatile_(?:dram|device_memory)", Field.VOLATILE_DRAM_UE),
-        (r"ecc_errors_uncorrected_volatile_sram", Field.VOLATILE_SRAM_UE),
-        (r"ecc_errors_uncorrected_aggregate_(?:dram|device_memory)", Field.AGGREGATE_DRAM_UE),
-        (r"ecc_errors_uncorrected_aggregate_sram", Field.AGGREGATE_SRAM_UE),
-        (r"ecc_errors_uncorrected_aggregate_sram_thresholdExceeded|.*sram_threshold_exceeded", Field.SRAM_THRESHOLD),
+        (r".*sram_?threshold_?exceeded", Field.SRAM_THRESHOLD),
+        (r"ecc_errors_uncorrected_volatile_(?:dram|device_memory|total)", Field.VOLATILE_DRAM_UE),
+        (r"ecc_errors_uncorrected_volatile_" + _SRAM, Field.VOLATILE_SRAM_UE),
+        (r"ecc_errors_uncorrected_aggregate_(?:dram|device_memory|total)", Field.AGGREGATE_DRAM_UE),
+        (r"ecc_errors_uncorrected_aggregate_" + _SRAM, Field.AGGREGATE_SRAM_UE),
         (r"gpu_recovery_action", Field.RECOVERY_ACTION),
         (r"reset_status_reset_required", Field.RESET_REQUIRED),
         (r"reset_status_drain_and_reset_recommended", Field.DRAIN_RECOMMENDED),

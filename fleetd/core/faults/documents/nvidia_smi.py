@@ -81,6 +81,7 @@ def _saying(line_number: int, line: str, found: Found) -> bool:
 def _table(line_number: int, line: str, row: re.Match[str], found: Found) -> None:
     """A GPU's first row of the overview: `|   0  NAME  On | 00000000:07:00.0 Off |   0 |`."""
     found.values += 1
+    found.health += 1  # a driver that cannot reach the GPU prints ERR! here
     errors = number(row["ecc"])
     if errors:
         why = f"{errors:.0f} uncorrectable errors since the last reset"

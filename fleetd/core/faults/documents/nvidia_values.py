@@ -15,6 +15,10 @@ from fleetd.model.finding import Severity
 
 RETIRED_PAGES_MAX = 60
 SRAM_UE_MAX = 4
+_NO_HEALTH = frozenset(
+    {Field.PRODUCT, Field.TEMPERATURE, Field.TEMPERATURE_SLOWDOWN, Field.PCIE_WIDTH, Field.PCIE_WIDTH_MAX}
+)
+"""A GPU with good ones of these may still be broken: alone they judge nothing."""
 _YES = frozenset({"yes", "true", "1", "active", "enabled"})
 
 
@@ -112,6 +116,7 @@ class Gpu:
 def judge_values(values: Sequence[Value], found: Found) -> None:
     """Judge the values of one GPU."""
     found.values += len(values)
+    found.health += sum(value.field not in _NO_HEALTH for value in values)
     gpu = Gpu(values)
     seer = _Seer(gpu, found)
     for judge in (_rows, _pages, _ecc, _recovery, _clocks, _links):

@@ -52,13 +52,16 @@ def read_text(lines: Sequence[Line], found: Found) -> set[int]:
         elif _ALL_INACTIVE.search(line):
             if gpus:
                 gpus[-1].none_active, gpus[-1].text = True, line
+                found.health += 1
         elif link is not None and gpus:
             _link(gpus[-1], link, (line_number, line), found)
         elif (header := _DCGM_GPU.match(line)) is not None:
             dcgm = f"GPU {header['index']}"
         elif dcgm is not None and _DCGM_LINKS.match(line):
             _dcgm_links(dcgm, line_number, line, found)
-        elif not _TOPOLOGY.match(line):
+        elif _TOPOLOGY.match(line):
+            found.health += 1
+        else:
             continue
         found.values += 1
         claimed.add(line_number)
@@ -68,6 +71,7 @@ def read_text(lines: Sequence[Line], found: Found) -> set[int]:
 
 def _link(gpu: _Gpu, match: re.Match[str], at: Line, found: Found) -> None:
     """A line of a link: a speed, `<inactive>`, or `NAME Errors: N`."""
+    found.health += 1
     link, value = int(match["link"]), match["value"]
     lowered = value.lower()
     if "inactive" in lowered:
@@ -101,6 +105,7 @@ def _counter(name: str, count: float | None, *, device: str, link: str, at: Line
 
 
 def _dcgm_links(device: str, line_number: int, line: str, found: Found) -> None:
+    found.health += 1
     for link, state in enumerate(line.split()):
         if state == "D":
             why = f"link {link} is down"

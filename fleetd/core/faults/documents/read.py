@@ -5,7 +5,7 @@ there reads, in turn, the lines that those before it have not understood.
 """
 
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -104,7 +104,7 @@ def read(text: str, wanted: str | None = None) -> Document | None:
         format=wanted or max(understood, key=lambda name: understood[name]),
         observations=tuple(sorted(found.observations, key=lambda observation: observation.line or 0)),
         unrecognised=tuple(found.unrecognised),
-        cannot_judge=_cannot_judge(found, wanted),
+        cannot_judge=_cannot_judge(found, wanted, understood),
         notes=(*found.notes, *_broken_note(found)),
         rest=rest,
     )
@@ -168,7 +168,7 @@ def _read_json(decoded: loose_json.LooseJson, found: Found, understood: dict[str
         found.cannot_judge = f"the JSON breaks off at line {decoded.broken}"
 
 
-def _cannot_judge(found: Found, wanted: str | None) -> str | None:
+def _cannot_judge(found: Found, wanted: str | None, understood: Mapping[str, int]) -> str | None:
     """A document is judged when something in it was understood and nothing that matters was lost.
 
     One that breaks off and shows a fault before the break is judged by that fault: more of it cannot make it better.
@@ -177,6 +177,8 @@ def _cannot_judge(found: Found, wanted: str | None) -> str | None:
         return None if found.observations else found.cannot_judge
     if not found.values:
         return f"nothing in it is output of {wanted} as it is known here" if wanted else "nothing in it is known here"
+    if not found.health and set(understood) == {"nvidia-smi"}:
+        return "no value in this output of nvidia-smi tells a good GPU from a bad one: give that of `nvidia-smi -q`"
     return None
 
 

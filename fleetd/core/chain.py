@@ -1,0 +1,37 @@
+"""Whether a journal is whole: no entry is gone, and the last ones are there.
+
+That each entry follows from the one before it, the store itself checks where it reads them.
+"""
+
+from collections.abc import Iterable, Iterator
+
+from fleetd.model.host import Host
+from fleetd.model.journal import JournalEntry
+
+
+class BrokenJournal(Exception):  # noqa: N818 - it says what is broken
+    """A journal that cannot be judged; the message is one line that says where it breaks."""
+
+
+def unbroken(rows: Iterable[tuple[int, JournalEntry]], hosts: Iterable[Host]) -> Iterator[JournalEntry]:
+    """Pass the entries of a journal on, and see that none is missing.
+
+    Args:
+        rows: position and entry, from the beginning.
+        hosts: what the ledger keeps of its hosts, read before the journal: a controller may be adding to it.
+
+    Raises:
+        BrokenJournal: at the entry where it breaks, or at the end.
+    """
+    missing = {host.name: host for host in hosts}
+    last = 0
+    for position, entry in rows:
+        if position != last + 1:
+            raise BrokenJournal(f"the journal has a gap: entry {last + 1} is missing before entry {position}")
+        last = position
+        if entry.host is not None and missing.get(entry.host.name) == entry.host:
+            del missing[entry.host.name]
+        yield entry
+    if missing:
+        name = min(missing)
+        raise BrokenJournal(f"the journal ends too early: after entry {last}, host {name} is not as the ledger has it")
