@@ -17,6 +17,9 @@ from fleetd.world.settings import Settings
 
 _ATTEMPTS = 40
 _RETRY_S = 30.0
+_SHIFTS = 20
+"""Of `_ATTEMPTS` each."""
+_NOBODY = "no controller answers"
 _AT_REST = frozenset({Lifecycle.HEALTHY, Lifecycle.PROBATION, Lifecycle.RETIRED, Lifecycle.NEW})
 
 
@@ -75,6 +78,20 @@ class Operator:
         """Use the kill switch."""
         return await self._do(lambda desk: desk.stop_automation(self._peer, reason))
 
+    async def stop_automation_for(self, seconds: float, reason: str) -> str:
+        """Use the kill switch and take it back: one person, so that the second never overtakes the first.
+
+        Nobody goes home with the fleet standing still: taking it back is tried for hours.
+        """
+        said = await self.stop_automation(reason)
+        await self._world.clock.sleep_s(seconds)
+        for _ in range(_SHIFTS):
+            said = said or await self.resume_automation(f"{reason}: over")
+            if said != _NOBODY:
+                break
+            said = ""
+        return said
+
     async def resume_automation(self, reason: str) -> str:
         """Take the kill switch back."""
         return await self._do(lambda desk: desk.resume_automation(self._peer, reason))
@@ -109,7 +126,7 @@ class Operator:
                 await self._world.clock.sleep_s(_RETRY_S)
             else:
                 return ""
-        return "no controller answers"
+        return _NOBODY
 
 
 class Crew:

@@ -149,8 +149,7 @@ def _holds(dice: _Dice, at_s: float) -> None:
 
 def _switch(dice: _Dice, at_s: float) -> None:
     """The kill switch is thrown, and taken back before the calm."""
-    dice.world.at(at_s).stop_automation("a network change")
-    dice.world.at(dice.later(at_s)).resume_automation("the change is done")
+    dice.world.at(at_s).stop_automation("a network change", for_s=dice.later(at_s) - at_s)
 
 
 def _drift(dice: _Dice, at_s: float) -> None:

@@ -228,9 +228,11 @@ class Moment:
         """Let an operator re-arm the quarantine budgets."""
         return self.do(f"{who} re-arms the budgets", lambda w: w.operator(who).rearm(reason))
 
-    def stop_automation(self, reason: str, *, who: str = "eve") -> "Moment":
-        """Let an operator use the kill switch."""
-        return self.do(f"{who} stops automation", lambda w: w.operator(who).stop_automation(reason))
+    def stop_automation(self, reason: str, *, who: str = "eve", for_s: float | None = None) -> "Moment":
+        """Let an operator use the kill switch, and take it back after some seconds."""
+        if for_s is None:
+            return self.do(f"{who} stops automation", lambda w: w.operator(who).stop_automation(reason))
+        return self.do(f"{who} stops automation", lambda w: w.operator(who).stop_automation_for(for_s, reason))
 
     def resume_automation(self, reason: str, *, who: str = "eve") -> "Moment":
         """Let an operator take the kill switch back."""
