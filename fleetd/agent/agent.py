@@ -145,14 +145,17 @@ class Agent:
     def hello(self) -> Hello:
         """What the controller is told first on every connection."""
         self._told_ahead_s = self._ahead_s()
+        inventory = self._sampler.inventory
+        drivers = {gpu.driver_version for gpu in inventory}
         return Hello(
             host=self._host,
             boot_id=self._boot_id,
             agent_version=self._version,
             capabilities=CAPABILITIES,
-            inventory=self._sampler.inventory,
+            inventory=inventory,
             place=self._place,
             at_s=self._clock.wall_s(),
+            driver_version=drivers.pop() if len(drivers) == 1 else None,
         )
 
     def _ahead_s(self) -> float:

@@ -14,6 +14,7 @@ from fleetd.config.shipped import policy_path
 from fleetd.core.accuse import CARRIED_OUT
 from fleetd.core.play import play
 from fleetd.core.policycheck import check
+from fleetd.uplink.config import UplinkConfig
 
 SCHEMA = "fleetd.policy.check/1"
 TEST_SCHEMA = "fleetd.policy.test/1"
@@ -54,6 +55,8 @@ def check_command(ctx: click.Context, file: Path, site: Path | None, json_path: 
         actuator_actions=CARRIED_OUT,
         catalogue=catalogue,
         other_codes=(MISSING, UNRESPONSIVE),
+        # As agents are by default; how their line is secured changes no time.
+        slowest_return_s=UplinkConfig(insecure=True).slowest_return_seconds,
     )
     problems = [{"path": p.path, "line": document.line_of(p.path), "message": p.message} for p in found]
     for problem in problems:

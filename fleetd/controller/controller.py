@@ -9,7 +9,7 @@ from fleetd.controller.dispatcher import Dispatcher, DispatcherConfig
 from fleetd.controller.intake import Intake
 from fleetd.controller.judge import Judge
 from fleetd.controller.watch import Watch
-from fleetd.core.intent import void_since
+from fleetd.core.intent import held_back, void_since
 from fleetd.core.policy import Policy
 from fleetd.model.host import Host
 from fleetd.ports import Actuator, Clock, RunBlocking, Store
@@ -46,6 +46,9 @@ class Controller:
         self.watch = Watch(judge=self.judge, dispatcher=self.dispatcher, telemetry=self.intake.telemetry, clock=clock)
         self.dispatcher.on_session = self.watch.session_changed
         self.dispatcher.void_since = lambda order: void_since(order, self.judge.hosts.get(order.host))
+        self.dispatcher.held_back = lambda order: held_back(
+            order, self.judge.hosts.get(order.host), self.judge.record.stopped
+        )
         self.desk = Desk(judge=self.judge, store=store, telemetry=self.intake.telemetry, run_blocking=run_blocking)
 
     def load(self) -> None:
@@ -65,3 +68,4 @@ class Controller:
 
     def _host_changed(self, host: Host) -> None:
         self.watch.host_changed(host)
+        self.dispatcher.reconsider(host.name)

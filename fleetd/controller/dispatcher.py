@@ -48,12 +48,16 @@ class Dispatcher:
         self._run_blocking = run_blocking
         self._config = config
         self._fleet: dict[HostName, deque[FleetOrder]] = {}
+        self._parked: set[HostName] = set()  # of those in `_fleet`: nothing of theirs may go out now
+        self._parked_burnins: dict[HostName, dict[OrderId, RunBurnin]] = {}  # of the present sessions
         self._ready: asyncio.Queue[HostName] = asyncio.Queue()  # bounded by the number of hosts: one entry a host
         self._burnins: dict[HostName, dict[OrderId, RunBurnin]] = {}
         self._sessions: dict[HostName, asyncio.Queue[RunBurnin | None]] = {}
         self._ahead_s: dict[HostName, float] = {}  # bounded by the number of hosts
         self.void_since: Callable[[Order], str | None] = lambda _order: None
         """Says why an order is not meant any more; asked right before each attempt to carry one out."""
+        self.held_back: Callable[[Order], str | None] = lambda _order: None
+        """Says why an order that is meant has to wait; asked at the same moments. See `reconsider`."""
         self.on_session: Callable[[HostName, bool], None] = lambda _host, _there: None
         """Hears of each agent that comes and goes."""
         self.failures_total = 0
@@ -69,6 +73,11 @@ class Dispatcher:
     def open_orders(self) -> int:
         """Orders that nobody has confirmed."""
         return sum(map(len, self._fleet.values())) + sum(map(len, self._burnins.values()))
+
+    @property
+    def hosts_held_back(self) -> int:
+        """Hosts with open orders that wait because automation is stopped."""
+        return len(self._parked.union(self._parked_burnins))
 
     def has_session(self, host: HostName) -> bool:
         """Whether the agent of a host has a stream open."""
@@ -92,6 +101,22 @@ class Dispatcher:
             waiting.append(order)
             if len(waiting) == 1:
                 self._ready.put_nowait(order.host)
+            else:
+                self._unpark(order.host)
+
+    def reconsider(self, host: HostName | None = None) -> None:
+        """Look again at the orders that were held back, of one host or of all: something has changed."""
+        for name in (host,) if host is not None else sorted({*self._parked, *self._parked_burnins}):
+            self._unpark(name)
+            session = self._sessions.get(name)
+            for order in self._parked_burnins.pop(name, {}).values():
+                if session is not None:
+                    session.put_nowait(order)
+
+    def _unpark(self, host: HostName) -> None:
+        if host in self._parked:
+            self._parked.remove(host)
+            self._ready.put_nowait(host)
 
     async def run(self) -> None:
         """Carry out fleet orders until cancelled."""
@@ -103,18 +128,26 @@ class Dispatcher:
         while True:
             host = await self._ready.get()
             waiting = self._fleet[host]
-            await self._until_done(waiting[0])
-            waiting.popleft()
+            # What may go out overtakes what is held back: word to a human, what a person asked for since.
+            order = next((o for o in waiting if self.void_since(o) is not None or self.held_back(o) is None), None)
+            if order is None or not await self._until_done(order):
+                self._parked.add(host)  # no worker waits for it
+                _log.info("orders held back", host=host, orders=len(waiting))
+                continue
+            waiting.remove(order)
             if waiting:
                 self._ready.put_nowait(host)
             else:
                 del self._fleet[host]
 
-    async def _until_done(self, order: FleetOrder) -> None:
+    async def _until_done(self, order: FleetOrder) -> bool:
+        """Carry an order out, however often it takes; False when it is held back before that."""
         delay_s = self._config.retry_first_seconds
         while True:
             try:
                 void = self.void_since(order)
+                if void is None and self.held_back(order) is not None:
+                    return False
                 result = f"void: {void}" if void is not None else (await self._actuator.carry_out(order)).why
                 await self._run_blocking(partial(self._store.finish_order, order.id, result))
             except (ActuatorError, StoreError) as error:
@@ -126,10 +159,10 @@ class Dispatcher:
             if void is not None:
                 self.void_total += 1
                 _log.info("order void", order=order.id, why=void)
-                return
+                return True
             self.carried_out_total += 1
             _log.info("order carried out", order=order.id, actuator=self._actuator.name, why=result)
-            return
+            return True
 
     async def agent_orders(self, host: HostName) -> AsyncIterator[RunBurnin]:
         """Burn-ins for one host, the open ones first; ends when a newer connection of the host takes over."""
@@ -138,6 +171,7 @@ class Dispatcher:
         if older is not None:
             older.put_nowait(None)
         self._sessions[host] = session
+        self._parked_burnins.pop(host, None)
         self.on_session(host, True)  # noqa: FBT003 - a plain callback
         for order in self._burnins.get(host, {}).values():
             session.put_nowait(order)
@@ -154,10 +188,15 @@ class Dispatcher:
                     _log.info("order void", order=order_or_end.id, why=void)
                     await self.finish_burnin(host, order_or_end.id, f"void: {void}")
                     continue
+                if (held_back := self.held_back(order_or_end)) is not None:
+                    _log.info("order held back", order=order_or_end.id, why=held_back)
+                    self._parked_burnins.setdefault(host, {})[order_or_end.id] = order_or_end
+                    continue
                 yield self._in_its_time(order_or_end)
         finally:
             if self._sessions.get(host) is session:
                 del self._sessions[host]
+                self._parked_burnins.pop(host, None)  # a later session begins with all that are open
                 self.on_session(host, False)  # noqa: FBT003 - a plain callback
 
     def _in_its_time(self, order: RunBurnin) -> RunBurnin:

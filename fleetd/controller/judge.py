@@ -27,6 +27,8 @@ QUEUE_MAX = 4096
 """Events waiting for a decision; a sender waits when it is full, which slows its agent's stream down."""
 BATCH_MAX = 256
 """Events decided and written in one transaction: one disk sync serves them all."""
+GREETING_SECONDS = 30.0
+"""So long after a hello no silence is believed: its session takes a moment to begin. If none does, it is told again."""
 
 AnyStep = Step[Host] | Step[None]
 
@@ -73,6 +75,8 @@ class Judge:
         self._hosts: dict[HostName, Host] = {}
         self._spools: dict[tuple[HostName, SpoolId], int] = {}
         self._fleet = Fleet(policy)
+        self._record = self._fleet.record
+        self._greeted_s: dict[HostName, float] = {}  # elapsed time of the last hello; bounded by the hosts
         self.decisions_total = 0
         self.withheld_total = 0
         self.store_errors_total = 0
@@ -89,19 +93,20 @@ class Judge:
 
     @property
     def record(self) -> FleetRecord:
-        """Tripped budgets, the kill switch, open incidents."""
-        return self._fleet.record
+        """Tripped budgets, the kill switch, open incidents, as decided and written."""
+        return self._record
 
     @property
     def budget_tripped(self) -> bool:
         """Whether automatic quarantines of some area are withheld until a human re-arms its budget."""
-        return bool(self._fleet.record.tripped)
+        return bool(self._record.tripped)
 
     def adopt(self, image: StoreImage) -> None:
         """Go on from a ledger: hosts, spools, what the budgets have spent, and the orders that are still open."""
         self._hosts = {host.name: host for host in image.hosts}
         self._spools = {(host, progress.spool): progress.seq for host, progress in image.spools}
         self._fleet = Fleet.of(image, self._policy)
+        self._record = self._fleet.record
         self._dispatcher.issue(image.open_orders)
 
     def last_seq(self, host: HostName, spool: SpoolId) -> int:
@@ -150,6 +155,7 @@ class Judge:
         if made.entries:
             await self._run_blocking(lambda: self._store.commit(made.entries))
         self._fleet.commit()
+        self._record = self._fleet.record
         self._hosts.update(made.hosts)
         self._spools.update(made.spools)
         self._tell(made)
@@ -197,7 +203,17 @@ class Judge:
             if event.finding.id in counted and before is not None:
                 return Step(state=before, why=counts_once(event.finding.id))
             counted.add(event.finding.id)
+        if isinstance(event, AgentSilent) and before is not None and self._is_there(event.host):
+            return Step(state=before, why="its agent said hello while its silence was told")
+        if isinstance(event, AgentConnected) and not _stale_hello(event, before):
+            self._greeted_s[event.host] = self._clock.elapsed_s()
         return judge(now_s=now_s, host=before, event=event, fleet=self._fleet, policy=self._policy)
+
+    def _is_there(self, host: HostName) -> bool:
+        """Whether an agent is there that was away when its silence was told: between hello and session none sees it."""
+        greeted_s = self._greeted_s.get(host)
+        greeted = greeted_s is not None and self._clock.elapsed_s() - greeted_s < GREETING_SECONDS
+        return greeted or self._dispatcher.has_session(host)
 
     def _tell(self, made: _Batch) -> None:
         for waiting, step in made.decided:
@@ -218,6 +234,8 @@ class Judge:
                 waiting.decided.set_result(step)
         for host in made.hosts.values():
             self._on_host(host)
+        if any(isinstance(entry.event, FleetEvent) for entry in made.entries):
+            self._dispatcher.reconsider()
 
 
 def _leaves_no_trace(event: AnyEvent, before: Host | None, step: AnyStep) -> bool:

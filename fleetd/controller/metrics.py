@@ -62,6 +62,8 @@ class ControllerCollector(Collector):
         away = self._controller.watch.away
         yield GaugeMetricFamily("fleetd_hosts_away", "Hosts whose agent is not connected.", value=away)
         yield GaugeMetricFamily("fleetd_orders_open", "Orders not yet confirmed.", value=dispatcher.open_orders)
+        back = dispatcher.hosts_held_back
+        yield GaugeMetricFamily("fleetd_hosts_held_back", "Hosts whose open orders the kill switch holds.", value=back)
         for name, help_text, value in (
             ("fleetd_decisions", "Events judged.", judge.decisions_total),
             ("fleetd_orders_withheld", "Orders that a budget or a rule's stage kept back.", judge.withheld_total),

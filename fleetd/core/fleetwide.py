@@ -67,5 +67,6 @@ def rejudgement(event: FleetEvent, host: Host) -> Rejudged | None:
             why = "automation goes on"
         case _:
             assert_never(event)
-    kept_back = host.charges or host.due or (host.held and host.proof)
+    unheard = host.pending is not None and not host.pending.accepted
+    kept_back = host.charges or host.due or unheard or (host.held and host.proof)
     return Rejudged(host=host.name, why=why, acquitted=None) if kept_back else None

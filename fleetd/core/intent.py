@@ -1,4 +1,4 @@
-"""Whether an order is still meant, asked right before it is carried out: what was cancelled is not done late.
+"""Whether an order is still meant, and may go out now: what was cancelled is not done late, what was stopped waits.
 
 An order may wait for an agent or a scheduler for hours. What has been decided since then is in its host's state, on
 disk: that is asked, not the order.
@@ -6,6 +6,8 @@ disk: that is asked, not the order.
 
 from typing import assert_never
 
+from fleetd.core.invariants import FLEETD
+from fleetd.model.fleet import Stopped
 from fleetd.model.host import Host, Lifecycle
 from fleetd.model.order import Notify, Order, Quarantine, Release, RunBurnin
 
@@ -31,6 +33,27 @@ def void_since(order: Order, host: Host | None) -> str | None:
         case _:
             assert_never(order)
     return None
+
+
+def held_back(order: Order, host: Host | None, stopped: Stopped | None) -> str | None:
+    """Why an order that is still meant has to wait; None when it may go out now.
+
+    The kill switch stops what was decided before it and is not done yet. What a person asked for goes out, and so does
+    what gives a host back and what tells a human.
+
+    Args:
+        order: one that is open and not void.
+        host: its host as it is now; None when nobody knows it.
+        stopped: the kill switch; None when automation goes on.
+    """
+    if stopped is None or isinstance(order, Notify | Release):
+        return None
+    if isinstance(order, Quarantine):
+        ours = host is not None and all(hold.owner == FLEETD for hold in host.holds)
+        automatic = ours and host is not None and host.state is Lifecycle.QUARANTINED  # else a person works on it
+    else:
+        automatic = host is None or host.pending is None or not host.pending.by_operator
+    return f"automation is stopped by {stopped.who}: {stopped.reason}" if automatic else None
 
 
 def _burnin_void(order: RunBurnin, host: Host | None) -> str | None:

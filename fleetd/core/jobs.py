@@ -22,6 +22,10 @@ def ended(draft: Draft, event: JobEnded) -> None:
     if event.ok or limits is None or event.ran_seconds > limits.ran_at_most_seconds:
         draft.say(said)
         return
+    if draft.host.state not in SERVING:
+        # Not counted: a burn-in that runs beside them kills jobs too, and would bring itself about again and again.
+        draft.say(f"{said}; the host is {draft.host.state}")
+        return
     others = [f for f in draft.host.failed_jobs if f.job != job]  # one job counts once, however often it is restarted
     draft.set(failed_jobs=(*others, FailedJob(job=job, at_s=draft.now_s))[-MAX_JOB_FAILURES:])
     elsewhere = [
@@ -35,9 +39,6 @@ def ended(draft: Draft, event: JobEnded) -> None:
     failing, ending = _hosts_failing(limits, elsewhere)
     if failing > limits.elsewhere_max_ratio * ending:
         draft.say(f"{said}, and jobs fail fast on {failing} of {ending} other hosts too: no host is blamed")
-        return
-    if draft.host.state not in SERVING:
-        draft.say(f"{said}; the host is {draft.host.state}")
         return
     draft.set(proof=None, failed_jobs=())  # what comes after the burn-in is counted anew
     draft.move(Lifecycle.SUSPECT, f"{said}, and not elsewhere")

@@ -90,6 +90,8 @@ class Draft:
         """Enter a state, or stay in it for a new reason."""
         since_s = self.host.since_s if self.host.state is state else self.now_s
         self.set(state=state, why=line(why), since_s=since_s)
+        if self.host.silent is not None:  # what is decided while its agent is away stands when it is back
+            self.set(silent=replace(self.host.silent, before=state))
         if state is Lifecycle.HEALTHY and self.before.state is not Lifecycle.HEALTHY:
             self.set(told=(), charges=(), probation_until_s=None)  # what comes now is news again
         self.say(why)
@@ -266,6 +268,7 @@ class Draft:
                 issued_at_s=self.now_s,
                 not_after_s=order.not_after_s,
                 disruptive=disruptive,
+                by_operator=by_operator,
             ),
         )
         self.say(f"burn-in `{level}` ordered ({order.id})")

@@ -44,6 +44,7 @@ def check(
     actuator_actions: Collection[Action],
     catalogue: Catalogue | None = None,
     other_codes: Collection[str] = (),
+    slowest_return_s: float = 0.0,
 ) -> tuple[Problem, ...]:
     """Look for contradictions.
 
@@ -57,11 +58,12 @@ def check(
         catalogue: what is known of the codes that rules name, a site's own included: a rule for a code that is not in
             it never acts. None: they are not compared with it.
         other_codes: codes that are no entry of the catalogue and reported all the same: the agent's own.
+        slowest_return_s: how long an agent may need to connect again after a short break.
 
     Returns:
         The problems, in the order of the policy; empty when it is sound.
     """
-    problems = [*_levels(policy, levels), *_budgets(policy), *_returns(policy)]
+    problems = [*_levels(policy, levels), *_budgets(policy), *_returns(policy), *_silence(policy, slowest_return_s)]
     for number, rule in enumerate(policy.rules):
         problems += _reach(policy.rules, number)
         problems += _then(policy, rule, number, actuator_actions)
@@ -109,6 +111,13 @@ def _returns(policy: Policy) -> Iterator[Problem]:
     provable = any(policy.proof_of(fault_class) is not None for fault_class in policy.proofs)
     if policy.returns is Returns.AUTOMATIC and not provable:
         yield Problem(path="returns", message="nothing returns by itself: `proofs` names no level for any class")
+
+
+def _silence(policy: Policy, slowest_return_s: float) -> Iterator[Problem]:
+    after_s = policy.silence.after_seconds
+    if after_s < slowest_return_s:
+        message = f"an agent may need {slowest_return_s:g} seconds to connect again: {after_s:g} calls sound hosts lost"
+        yield Problem(path="silence.after_seconds", message=message)
 
 
 # ── rules that never act ────────────────────────────────────────────────────────────────────────────────────────────

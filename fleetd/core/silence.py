@@ -74,19 +74,22 @@ def silent(draft: Draft, event: AgentSilent) -> None:
             draft.page(said)
         draft.say(said)
         return
-    if host.silent is not None:
+    if host.silent is not None and host.state not in SERVING:
         draft.say(f"its agent is still away, since {event.since_s:.0f}")
         return
-    draft.set(silent=Silent(since_s=event.since_s, before=host.state))
+    # Also one that was known to be silent and was given back to its users since: by a person, or by a hold's expiry.
+    silent_now = Silent(since_s=event.since_s, before=host.state)
     others = _and_the_others(away=event.away, known=event.known)
     said = f"its agent has been away for {draft.now_s - event.since_s:.0f} seconds, {others}"
     if host.state in OUT_OF_SERVICE:
+        draft.set(silent=silent_now)
         draft.say(said)  # whoever took it out, or repairs it, may have switched it off: nobody is called for that
         return
     if host.state in SERVING:
         draft.move(Lifecycle.SUSPECT, f"host lost: {said}")
     else:
         draft.say(said)
+    draft.set(silent=silent_now)
     draft.notify(f"host lost: {said}", about="silent")
 
 

@@ -76,6 +76,8 @@ def run_out_of_time(draft: Draft) -> bool:
     pending = draft.host.pending
     if pending is None or draft.now_s <= _overdue_at_s(pending, draft.policy):
         return False
+    if draft.record.stopped is not None and not pending.by_operator and _again_unheard(draft, "automation is stopped"):
+        return True
     waited_s = draft.now_s - pending.issued_at_s
     again(draft, pending, f"{pending.order_id} has not ended {waited_s:.0f} seconds after it was ordered")
     return True
@@ -84,10 +86,7 @@ def run_out_of_time(draft: Draft) -> bool:
 def came_back(draft: Draft) -> bool:
     """The agent is there again, same boot: its burn-in goes on, or is ordered again; False when there is nothing."""
     pending, due = draft.host.pending, draft.host.due
-    if pending is not None and not pending.accepted and draft.now_s > pending.not_after_s:
-        draft.set(pending=None)
-        draft.say(f"{pending.order_id} never reached the agent, which was away: no attempt is used up")
-        draft.burnin(pending.level, f"again, the agent was away: {pending.order_id}")
+    if _again_unheard(draft, "the agent was away"):
         return True
     if pending is not None and pending.accepted and draft.now_s > _overdue_at_s(pending, draft.policy):
         draft.set(pending=replace(pending, awaited_until_s=draft.now_s + draft.policy.qualify.timeout_seconds))
@@ -97,6 +96,17 @@ def came_back(draft: Draft) -> bool:
         draft.burnin(due.level, due.why)
         return True
     return False
+
+
+def _again_unheard(draft: Draft, reason: str) -> bool:
+    """Order a burn-in again whose time ran out before the agent heard of it; False when there is none."""
+    pending = draft.host.pending
+    if pending is None or pending.accepted or draft.now_s <= pending.not_after_s:
+        return False
+    draft.set(pending=None)
+    draft.say(f"{pending.order_id} never reached the agent, {reason}: no attempt is used up")
+    draft.burnin(pending.level, f"again, {reason}: {pending.order_id}", by_operator=pending.by_operator)
+    return True
 
 
 def expire_holds(draft: Draft) -> bool:
@@ -141,6 +151,8 @@ def rejudge(draft: Draft, event: Rejudged) -> None:
     due = draft.host.due
     if due is not None:
         draft.burnin(due.level, due.why)
+    elif _again_unheard(draft, "it was held back"):
+        pass
     elif dropped and not draft.host.charges and draft.host.state is Lifecycle.SUSPECT and draft.host.pending is None:
         draft.burnin_for_proof("acquitted, and nothing proven yet")
 

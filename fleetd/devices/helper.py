@@ -172,8 +172,8 @@ class HelperDevices:
         child = await self._ready()
         reply = await self._ask(child, {"do": "inventory"}, self._config.open_deadline_seconds)
         try:
-            found = tuple(Gpu(**{name: entry[name] for name in _GPU_FIELDS}) for entry in reply)
-        except (TypeError, KeyError) as cause:
+            found = tuple(Gpu(**{name: entry[name] for name in _GPU_FIELDS & entry.keys()}) for entry in reply)
+        except (TypeError, AttributeError) as cause:
             error = DeviceError(f"the {self._vendor} helper sent an inventory that is none")
             await self._retire(error)
             raise error from cause

@@ -66,6 +66,7 @@ class NvidiaReader:
             count = nvml.nvmlDeviceGetCount()
         except nvml.NVMLError as error:
             raise VendorError(f"NVML cannot count the GPUs: {error}") from error
+        driver = _Calls(nvml).one(nvml.nvmlSystemGetDriverVersion)
         found: list[dict[str, str | int | None]] = []
         lost: list[str] = []
         for index in range(count):
@@ -78,6 +79,7 @@ class NvidiaReader:
                         "vendor": "nvidia",
                         "sku": _text(nvml.nvmlDeviceGetName(handle)),
                         "pci_address": _text(nvml.nvmlDeviceGetPciInfo(handle).busId),
+                        "driver_version": _text(driver) if driver else None,
                     }
                 )
             except nvml.NVMLError as error:

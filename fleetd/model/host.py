@@ -30,6 +30,8 @@ class Gpu:
     """`nvidia`, `amd` or `sim`."""
     sku: str
     pci_address: str | None
+    driver_version: str | None = None
+    """Of the driver that answers for it; None: it does not say."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,7 +58,7 @@ class Hello:
     at_s: float | None = None
     """The agent's wall clock, seconds since the epoch; None from an agent that does not say."""
     driver_version: str | None = None
-    """Of the GPUs' driver; None from an agent that does not say."""
+    """Of the driver of its GPUs; None: not known, not the same for all, or from an agent that does not say."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -151,6 +153,8 @@ class PendingBurnin:
     """Whether the agent has it on its disk."""
     disruptive: bool = False
     """Whether the host served users when it was ordered, so that it counts against that budget."""
+    by_operator: bool = False
+    """Whether a person asked for it: the kill switch does not hold it back."""
     awaited_until_s: float | None = None
     """Set when the agent came back late: its result is awaited until then at least."""
 

@@ -13,8 +13,9 @@ from fleetd.model.ids import HostName, OrderId, SpoolId
 from fleetd.pb.v1 import agent_pb2, agent_pb2_grpc
 from fleetd.ports import AgentDoor, Peer, Refused, StoreError, UplinkError
 from fleetd.uplink.channel import END_OF_STREAM
-from fleetd.uplink.codec import hello_from_pb, run_burnin_to_pb, spooled_from_pb, telemetry_from_pb
+from fleetd.uplink.codec import run_burnin_to_pb, spooled_from_pb, telemetry_from_pb
 from fleetd.uplink.doors import DoorCalls
+from fleetd.uplink.hello_codec import hello_from_pb
 from fleetd.uplink.tls import peer_of
 from fleetd.uplink.wire import CodecError, clean, name, text
 

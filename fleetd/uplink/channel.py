@@ -3,15 +3,13 @@
 import grpc
 
 from fleetd.ports import Refused, UplinkError
-from fleetd.uplink.config import TlsFiles
+from fleetd.uplink.config import KEEPALIVE_ANSWER_SECONDS, KEEPALIVE_SECONDS, TlsFiles
 from fleetd.uplink.tls import channel_credentials
 from fleetd.uplink.wire import clean
 
 END_OF_STREAM: object = grpc.aio.EOF  # type: ignore[attr-defined]  # the stub forgets it
 """What reading a stream gives when the other side has ended it."""
 
-_KEEPALIVE_MS = 30_000
-_KEEPALIVE_WAIT_MS = 10_000
 _DETAILS_CHARS = 200
 
 
@@ -20,8 +18,8 @@ def open_channel(address: str, tls: TlsFiles | None, *, receive_max_bytes: int) 
     options = [
         ("grpc.max_receive_message_length", receive_max_bytes),
         # A dead peer or a silent firewall is noticed within 40 s.
-        ("grpc.keepalive_time_ms", _KEEPALIVE_MS),
-        ("grpc.keepalive_timeout_ms", _KEEPALIVE_WAIT_MS),
+        ("grpc.keepalive_time_ms", int(KEEPALIVE_SECONDS * 1000)),
+        ("grpc.keepalive_timeout_ms", int(KEEPALIVE_ANSWER_SECONDS * 1000)),
         ("grpc.http2.max_pings_without_data", 0),
         # Each channel connects by itself: the waiting between attempts is ours, not gRPC's shared back-off.
         ("grpc.use_local_subchannel_pool", 1),

@@ -9,6 +9,10 @@ from ipaddress import ip_address
 
 from fleetd.ports import UplinkError
 
+KEEPALIVE_SECONDS = 30.0
+KEEPALIVE_ANSWER_SECONDS = 10.0
+"""A line without traffic is tried after the first time; one that does not answer within the second is dead."""
+
 DEFAULT_ADDRESS = "127.0.0.1:7443"
 
 
@@ -115,6 +119,12 @@ class UplinkConfig:
             "retry_max_seconds",
             "refused_seconds",
         )
+
+    @property
+    def slowest_return_seconds(self) -> float:
+        """How long an agent may need at most after a short break: to see it, for its longest wait, for the answer."""
+        seen = KEEPALIVE_SECONDS + KEEPALIVE_ANSWER_SECONDS
+        return seen + max(self.retry_max_seconds, self.refused_seconds) + self.answer_seconds
 
     @property
     def tls(self) -> TlsFiles | None:

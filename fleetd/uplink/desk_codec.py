@@ -3,7 +3,8 @@
 from fleetd.model.host import Charge, DueBurnin, Hold, Host, Lifecycle, Mark, PendingBurnin, Silent, Strike
 from fleetd.model.ids import BootId, FindingId, GpuId, HostName, OrderId
 from fleetd.pb.v1 import desk_pb2
-from fleetd.uplink.codec import FAULT_CLASSES, gpu_from_pb, gpu_to_pb, place_from_pb, place_to_pb
+from fleetd.uplink.codec import FAULT_CLASSES
+from fleetd.uplink.hello_codec import gpu_from_pb, gpu_to_pb, place_from_pb, place_to_pb
 from fleetd.uplink.wire import MAX_GPUS, Words, clean, finite, items, name, text, unsigned
 
 MAX_HOLDS = 1000

@@ -13,8 +13,9 @@ from fleetd.model.order import RunBurnin
 from fleetd.model.telemetry import GpuSample
 from fleetd.pb.v1 import agent_pb2
 from fleetd.ports import Clock, Refused, Spool, UplinkError
-from fleetd.uplink.codec import hello_to_pb, run_burnin_from_pb, spooled_to_pb, telemetry_to_pb
+from fleetd.uplink.codec import run_burnin_from_pb, spooled_to_pb, telemetry_to_pb
 from fleetd.uplink.config import UplinkConfig
+from fleetd.uplink.hello_codec import hello_to_pb
 from fleetd.uplink.wire import CodecError, clean, finite, name, text, unsigned
 
 WINDOW = 64

@@ -3,6 +3,7 @@
 import asyncio
 import json
 from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -57,11 +58,13 @@ class FakeDevices:
         self.troubles: Mapping[GpuId, str] = {}
         self.closed = False
         self.inventories = 0
+        self.drivers: dict[int, str] = {}
+        """Index → driver version."""
 
     async def inventory(self) -> tuple[Gpu, ...]:
         self.inventories += 1
         self._answering()
-        return tuple(gpu(index) for index in range(self.gpus))
+        return tuple(replace(gpu(n), driver_version=self.drivers.get(n)) for n in range(self.gpus))
 
     async def sample(self) -> tuple[GpuSample, ...]:
         answering = self._answering()

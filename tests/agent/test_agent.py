@@ -114,6 +114,28 @@ def test_when_the_gpus_come_back_the_controller_is_told_anew(tmp_path: Path) -> 
     asyncio.run(case())
 
 
+@pytest.mark.parametrize(
+    ("drivers", "said"),
+    [
+        ({0: "580.95.05", 1: "580.95.05", 2: "580.95.05", 3: "580.95.05"}, "580.95.05"),
+        ({0: "580.95.05", 1: "580.95.05", 2: "575.57.08", 3: "575.57.08"}, None),
+        ({0: "580.95.05"}, None),
+        ({}, None),
+    ],
+)
+def test_the_hello_says_the_one_driver_of_all_gpus(tmp_path: Path, drivers: dict[int, str], said: str | None) -> None:
+    async def case() -> None:
+        bench = Bench(tmp_path)
+        bench.devices.drivers = drivers
+        life = asyncio.create_task(bench.agent.run(bench.stop))
+        await bench.uplink.said_hello.wait()
+        assert bench.uplink.hellos[0].driver_version == said
+        bench.stop.set()
+        await life
+
+    asyncio.run(case())
+
+
 def test_a_bug_in_a_loop_ends_the_agent(tmp_path: Path) -> None:
     async def case() -> None:
         bench = Bench(tmp_path)

@@ -10,7 +10,9 @@ import pytest
 
 from fleetd.controller.controller import Controller
 from fleetd.controller.dispatcher import DispatcherConfig
+from fleetd.controller.judge import GREETING_SECONDS
 from fleetd.core.policy import Action, Budget, Budgets, Policy, Qualify, Rule, When
+from fleetd.model.event import AgentConnected, AgentSilent
 from fleetd.model.finding import BurninEnded, Culprit, FaultClass, Verdict
 from fleetd.model.host import Gpu, Hello, Lifecycle
 from fleetd.model.ids import BootId, FindingId, GpuId, HostName, OrderId, SpoolId
@@ -509,5 +511,30 @@ def test_s21_the_desk_takes_note_of_jobs(ran_seconds: float) -> None:
                 await controller.desk.job_ended(OPERATOR, H01, "job 8", ok=False, ran_seconds=ran_seconds)
             with pytest.raises(Refused, match="only an operator"):
                 await controller.desk.job_ended(VIEWER, H01, "job 8", ok=False, ran_seconds=1.0)
+
+    play(scene)
+
+
+def test_a_silence_that_is_told_while_the_agent_says_hello_is_not_believed() -> None:
+    async def scene() -> None:
+        async with running(MemoryStore(), Scheduler()) as controller:
+            await controller.intake.hello(AGENT, hello(), SPOOL)
+            clock = controller.judge._clock
+            assert isinstance(clock, StillClock)
+            silent = AgentSilent(host=H01, since_s=1.0, away=1, known=9)
+            await asyncio.gather(  # the same batch, and the next one: no session has begun yet
+                controller.judge.submit(AgentConnected(host=H01, hello=hello())), controller.judge.submit(silent)
+            )
+            step = await controller.judge.submit(silent)
+            assert (step.state.silent, step.orders) == (None, ())
+            clock.now_s += GREETING_SECONDS
+            step = await controller.judge.submit(silent)  # and no session followed
+            assert step.state.silent is not None
+            await controller.intake.hello(AGENT, hello(), SPOOL)
+            session = asyncio.ensure_future(anext(controller.intake.orders(H01)))
+            await settled(lambda: controller.dispatcher.has_session(H01))
+            clock.now_s += GREETING_SECONDS
+            assert (await controller.judge.submit(silent)).state.silent is None
+            session.cancel()
 
     play(scene)

@@ -18,7 +18,19 @@ CORE = ROOT / "fleetd" / "core"
 
 DID_NOT_RUN = 99
 
-TESTS = ("judge", "evidence", "fleet", "people", "policy", "policycheck", "outliers", "inbox", "rehearse", "stories")
+TESTS = (
+    "judge",
+    "evidence",
+    "fleet",
+    "people",
+    "policy",
+    "policycheck",
+    "outliers",
+    "inbox",
+    "intent",
+    "rehearse",
+    "stories",
+)
 """The fast tests: tables and stories, no state machine."""
 
 MISTAKES: dict[str, tuple[str, str, str]] = {
@@ -52,7 +64,15 @@ MISTAKES: dict[str, tuple[str, str, str]] = {
     ),
     "re-arming a budget overrides the kill switch": ("evidence", "draft.record.stopped is not None or", "False or"),
     "an agent that is away runs out of time": ("waiting", "    if event.connected:\n", "    if True:\n"),
-    "an order that never arrived uses up an attempt": ("waiting", "not pending.accepted and draft", "False and draft"),
+    "an order that never arrived uses up an attempt": (
+        "waiting",
+        "if pending is None or pending.accepted or",
+        "if True or",
+    ),
+    "the kill switch uses up attempts": ("waiting", "if draft.record.stopped is not None and not", "if False and not"),
+    "the kill switch forgets what was decided": ("intent", "if stopped is None or", "if True or"),
+    "the kill switch stops people": ("intent", "hold.owner == FLEETD for hold", "True for hold"),
+    "sound hosts may be called lost": ("policycheck", "if after_s < slowest_return_s:", "if False:"),
     "a probation never ends": ("waiting", "draft.now_s >= until_s:", "False:"),
     "our holds lift with a foreign one": ("waiting", "hold.owner == FLEETD and hold.proof_level is not None", "True"),
     "a second machine is listened to": ("hello", "if hello.boot_id in before.boots:", "if False:"),

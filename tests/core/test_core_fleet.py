@@ -18,8 +18,10 @@ from fleetd.model.event import (
     FindingReceived,
     IncidentClosed,
     OperatorBurnin,
+    OperatorQuarantined,
     OperatorReleased,
     OutlierFound,
+    Outvoted,
     TimePassed,
 )
 from fleetd.model.finding import FaultClass, Severity, Verdict
@@ -366,6 +368,27 @@ def test_a_lost_host_is_no_healthy_host_and_a_returning_one_is_again_what_it_was
     d.send(silence(), at_s=1000)
     (order,) = d.send(hello(boot="b2")).orders
     assert isinstance(order, RunBurnin)
+
+
+def test_what_is_decided_while_the_agent_is_away_stands_when_it_is_back() -> None:
+    d = Driven().healthy()
+    d.send(silence(), at_s=300)
+    d.send(Outvoted(host=H1, key="k", why="three others"))
+    d.send(hello(), at_s=400)
+    assert (state(d, "h1"), d.known.silent) == (Lifecycle.SUSPECT, None)
+
+
+def test_a_dead_host_that_is_given_back_to_its_users_is_told_to_be_lost() -> None:
+    d = Driven().healthy()
+    d.send(OperatorQuarantined(host=H1, who="ann", reason="fan", expires_at_s=1000.0))
+    assert d.send(silence(), at_s=300).orders == ()  # ann may have switched it off
+    d.send(TimePassed(host=H1, connected=False), at_s=1001)
+    assert state(d, "h1") is Lifecycle.HEALTHY
+    step = d.send(silence(), at_s=1100)
+    assert (state(d, "h1"), kinds(step.orders)) == (Lifecycle.SUSPECT, [Notify])
+    assert d.send(silence(), at_s=1400).state is d.host
+    d.send(hello(), at_s=1500)
+    assert state(d, "h1") is Lifecycle.HEALTHY
 
 
 def test_many_silent_agents_at_once_are_a_partition_and_nobody_is_blamed() -> None:

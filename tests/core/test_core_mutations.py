@@ -10,7 +10,7 @@ import pytest
 from tests.core.mutate_core import CORE, MISTAKES
 
 
-@pytest.mark.timeout(300)
+@pytest.mark.timeout(600)  # fifty runs of the fast tests, side by side with everything else
 def test_every_mistake_is_noticed_and_the_core_as_it_is_has_none() -> None:
     script = Path(__file__).with_name("mutate_core.py")
     run = subprocess.run([sys.executable, script], capture_output=True, text=True, check=False)

@@ -22,6 +22,7 @@ from fleetd.core.policy import (
     Returns,
     Rule,
     Share,
+    Silence,
     Stage,
     Strikes,
     When,
@@ -44,6 +45,7 @@ def found(policy: Policy) -> list[tuple[str, str]]:
         actuator_actions=CARRIED_OUT,
         catalogue=CATALOGUE,
         other_codes=("agent.driver_unresponsive",),
+        slowest_return_s=110.0,
     )
     return [(p.path, p.message) for p in problems]
 
@@ -101,6 +103,7 @@ def budget(**changes: object) -> Policy:
         (with_rules(rule("r", code="nvidia.xd.*")), "rules[0].when.code", "nothing reports the code"),
         (with_rules(rule("r", code="agent.driver_unresponsiv")), "rules[0].when.code", "agent.driver_unresponsive"),
         (replace(POLICY, jobs=Jobs(burnin="deep")), "jobs.burnin", "no agent can run"),
+        (replace(POLICY, silence=Silence(after_seconds=109)), "silence.after_seconds", "may need 110 seconds"),
         (with_rules(rule("a", scope=(Scope.APP, Scope.GPU)), rule("b", scope=(Scope.APP,))),
          "rules[1].when", "never reached"),
     ],
@@ -113,6 +116,7 @@ def test_each_contradiction_is_found(policy: Policy, path: str, words: str) -> N
     "policy",
     [
         budget(max_ratio=0.0),
+        replace(POLICY, silence=Silence(after_seconds=110)),
         with_rules(rule("r", Action.QUARANTINE, fault_class=(LINK,)), policy=replace(POLICY, proofs={LINK: "manual"})),
         with_rules(
             staged(rule("r", Action.QUARANTINE, fault_class=HARDWARE), Stage.OBSERVE), policy=replace(POLICY, proofs={})

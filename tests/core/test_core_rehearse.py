@@ -13,8 +13,17 @@ from fleetd.core.chain import BrokenJournal, unbroken
 from fleetd.core.policy import Policy, Stage
 from fleetd.core.rehearse import rehearse
 from fleetd.core.replay import Replay
-from fleetd.model.event import AnyEvent, BudgetRearmed, BurninAccepted, OperatorBurnin, OperatorReleased, TimePassed
+from fleetd.model.event import (
+    AnyEvent,
+    AutomationStopped,
+    BudgetRearmed,
+    BurninAccepted,
+    OperatorBurnin,
+    OperatorReleased,
+    TimePassed,
+)
 from fleetd.model.finding import FaultClass, Severity, Verdict
+from fleetd.model.fleet import FleetRecord, Stopped
 from fleetd.model.host import Lifecycle
 from fleetd.model.ids import HostName
 from fleetd.model.journal import JournalEntry
@@ -198,9 +207,22 @@ def test_a_journal_with_entries_missing_or_out_of_order_is_not_judged(tmp_path: 
 
 def test_a_gap_is_seen_in_a_store_that_does_not_look() -> None:
     rows = list(enumerate(a_day(), start=1))
-    assert list(unbroken(rows, ())) == a_day()
+    assert list(unbroken(rows, (), FleetRecord())) == a_day()
     with pytest.raises(BrokenJournal, match="entry 3 is missing before entry 4"):
-        list(unbroken([*rows[:2], *rows[3:]], ()))
+        list(unbroken([*rows[:2], *rows[3:]], (), FleetRecord()))
+
+
+def test_a_journal_that_lost_the_end_of_it_about_the_fleet_is_not_judged(tmp_path: Path) -> None:
+    """No host changed by it; what the policy is asked about did: from there on automation was stopped."""
+    stopped = FleetRecord(stopped=Stopped(who="ann", reason="r", at_s=9e3))
+    event = AutomationStopped(who="ann", reason="r")
+    last = replace(a_day()[-1], event=event, host=None, orders=(), withheld=(), fleet=stopped, progress=None)
+    with closing(SqlStore(tmp_path / "fleet.db")) as store:
+        store.commit([*a_day(), last])
+        rows, image = store.journal(after=0, limit=99), store.load()
+    assert len(list(unbroken(rows, image.hosts, image.fleet))) == len(a_day()) + 1
+    with pytest.raises(BrokenJournal, match="the fleet is not as the ledger has it"):
+        list(unbroken(rows[:-1], image.hosts, image.fleet))
 
 
 def test_a_journal_of_a_version_that_chained_nothing_can_still_be_rehearsed(tmp_path: Path) -> None:

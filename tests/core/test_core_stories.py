@@ -111,6 +111,15 @@ def test_s21_a_host_that_kills_job_after_job_is_suspected_and_burnt_in() -> None
     assert (step.state.state, kinds(step.orders)) == (Lifecycle.QUARANTINED, [Quarantine])
 
 
+def test_s21_jobs_that_die_beside_the_burnin_do_not_bring_about_the_next_one() -> None:
+    d = fleet_of(4, LIMITS)
+    for name in "abcdefgh":
+        d.send(job(name))
+    assert (d.known.state, d.known.failed_jobs) == (Lifecycle.SUSPECT, ())
+    d.send(burnt(Verdict.PASS, order=d.pending, id="p"))
+    assert d.send(job("i")).state.state is Lifecycle.HEALTHY
+
+
 def test_s21_the_shipped_policy_knows_the_black_hole() -> None:
     d = Driven(policy=DEFAULT).healthy()
     assert [d.send(job(name)).state.state for name in "abc"][-1] is Lifecycle.SUSPECT
@@ -242,6 +251,7 @@ def test_s23_a_fault_of_many_hosts_with_one_driver_is_one_incident_that_names_it
     assert [type(w.order) for w in taken.step.withheld] == [Quarantine]
     (incident,) = d.fleet.record.incidents
     assert ("all with driver version 9.1" in incident.why) == named
+    assert ("driver version" in incident.why) == named
     assert "3 hosts have the fault amd.ras.umc.ue" in incident.why
 
 

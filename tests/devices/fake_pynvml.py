@@ -1,6 +1,7 @@
 """A stand-in for the binding, loaded by the helper process as `pynvml`; what it does is told by a JSON file.
 
-FAKE_NVML names a file: {"init_error": code?, "init_hang": bool?, "print": text?, "gpus": {UUID: {"error": code?,
+FAKE_NVML names a file: {"init_error": code?, "init_hang": bool?, "print": text?, "driver": text or null?,
+"gpus": {UUID: {"error": code?,
 "errors": {function: code}, "values": {function: value}, "hang", "stubborn", "die", "garbage", "unnamed": bool?}}}.
 A hang lasts until the file with the suffix .go is there; .starts, .ends and .calls record what was called.
 """
@@ -62,6 +63,13 @@ def nvmlInit() -> None:  # noqa: N802 - the binding's name
 def nvmlShutdown() -> None:  # noqa: N802 - the binding's name
     with _FILE.with_suffix(".ends").open("a") as ends:
         ends.write(f"{os.getpid()}\n")
+
+
+def nvmlSystemGetDriverVersion() -> str:  # noqa: N802 - the binding's name
+    driver = _plan().get("driver", "580.95.05")
+    if driver is None:
+        raise NVMLError(NVML_ERROR_NOT_SUPPORTED)
+    return driver
 
 
 def nvmlDeviceGetCount() -> int:  # noqa: N802 - the binding's name

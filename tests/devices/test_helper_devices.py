@@ -339,6 +339,17 @@ def test_inventory_leaves_out_what_has_no_name(tmp_path: Path) -> None:
     run(case())
 
 
+@pytest.mark.parametrize(("driver", "said"), [("580.95.05", "580.95.05"), (None, None), ("", None)])
+def test_each_gpu_names_the_driver_that_answers_for_it(tmp_path: Path, driver: str | None, said: str | None) -> None:
+    async def case() -> None:
+        async with bench(tmp_path, gpus=2) as host:
+            host.plan["driver"] = driver
+            host.save()
+            assert [gpu.driver_version for gpu in await host.devices.inventory()] == [said, said]
+
+    run(case())
+
+
 def test_close_shuts_the_library_down_and_may_be_repeated(tmp_path: Path) -> None:
     async def case() -> None:
         async with bench(tmp_path, gpus=1) as host:

@@ -76,3 +76,20 @@ def test_a_journal_is_told_from_a_tools_json() -> None:
     assert is_journal(b'{"__CURSOR":"s=1","MESSAGE":"x"}\n')
     assert not is_journal(b'{"DCGM GPU Diagnostic": {}}')
     assert not is_journal(b"")
+
+
+@pytest.mark.parametrize(
+    ("prefix", "injected"),
+    [
+        ("Mar  4 11:22:33 node-a klogd: ", False),
+        ("Mar  4 11:22:33 node-a kernel[0]: ", False),
+        ("Mar  4 11:22:33 node-a docker[991]: [12345.678901] ", False),
+        ("Mar  4 11:22:33 node-a docker[991]: ", True),
+        ("Mar  4 11:22:33 node-a docker[991]: [12345.678] ", True),
+        ("Mar  4 11:22:33 node-a python[991]: [12345.678901] ", True),
+        ("Mar  4 11:22:33 node-a logger: [12345.678901] ", True),
+        ("Mar  4 11:22:33 node-a nvidia-persistenced[2010]: ", False),
+    ],
+)
+def test_a_line_of_the_kernel_that_a_program_passes_on_is_the_kernels(prefix: str, injected: bool) -> None:
+    assert split(prefix + MESSAGE).injected is injected

@@ -162,3 +162,35 @@ def test_a_unit_of_a_link_is_explained_by_its_xid(catalogue: Catalogue, text: st
     assert entry is not None
     assert entry.alias in {"XID145", "XID150"}
     assert "RESET_GPU" in entry.investigation
+
+
+def test_a_cut_quote_of_a_program_does_not_stop_the_judgement(catalogue: Catalogue) -> None:
+    quote = (
+        "Mar  4 11:22:33 node-a sudo[44]: root : COMMAND=/usr/bin/grep NVRM: Xid (PCI:0000:3b:00): /var/log/messages"
+    )
+    result = scan(catalogue, "Mar  4 11:22:30 node-a kernel: usb 1-1: new device", quote)
+    assert result.action is Action.NONE
+    assert result.unrecognised_total == 1
+
+
+def test_a_message_of_bytes_in_the_journal_is_read(catalogue: Catalogue) -> None:
+    message = ",".join(str(byte) for byte in b"NVRM: Xid (PCI:0000:3b:00): 79, GPU has fallen off the bus.")
+    record = f'{{"__CURSOR":"s=1","_TRANSPORT":"kernel","MESSAGE":[{message}]}}'
+    assert scan(catalogue, record).action is Action.REBOOT
+
+
+@pytest.mark.parametrize(
+    "message",
+    [
+        "ERROR: GPU over temperature range(SW CTF) detected!",
+        "ERROR: GPU HW Critical Temperature Fault(aka CTF) detected!",
+        "ERROR: System is going to shutdown due to GPU SW CTF!",
+    ],
+)
+def test_a_gpu_past_its_critical_temperature_is_drained(catalogue: Catalogue, message: str) -> None:
+    assert scan(catalogue, f"[1.0] amdgpu 0000:c1:00.0: amdgpu: {message}").action is Action.DRAIN
+
+
+def test_a_scheduler_queue_that_cannot_be_preempted_is_a_hang(catalogue: Catalogue) -> None:
+    line = "[1.0] amdgpu 0000:c1:00.0: amdgpu: HIQ MQD's queue_doorbell_id0 is not 0, Queue preemption time out"
+    assert scan(catalogue, line).action is Action.RESET_GPU

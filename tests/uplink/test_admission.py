@@ -10,8 +10,9 @@ import pytest
 from fleetd.pb.v1 import agent_pb2
 from fleetd.ports import Peer, Refused, UplinkError
 from fleetd.uplink.channel import open_channel
-from fleetd.uplink.codec import hello_to_pb, spooled_to_pb
+from fleetd.uplink.codec import spooled_to_pb
 from fleetd.uplink.config import TlsFiles
+from fleetd.uplink.hello_codec import hello_to_pb
 
 
 async def raw_call(

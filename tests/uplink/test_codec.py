@@ -29,7 +29,7 @@ from fleetd.model.order import RunBurnin
 from fleetd.model.telemetry import METRICS, GpuSample
 from fleetd.pb.v1 import common_pb2
 from fleetd.ports import Spooled
-from fleetd.uplink import codec, desk_codec, fleet_codec
+from fleetd.uplink import codec, desk_codec, fleet_codec, hello_codec
 from fleetd.uplink.wire import MAX_GPUS, MAX_NAME_CHARS, MAX_TEXT_CHARS, CodecError, clean
 
 printable = st.characters(exclude_categories=["C", "Z"], include_characters=" ")
@@ -40,7 +40,9 @@ seconds = st.floats(allow_nan=False, allow_infinity=False, min_value=0)
 uint32 = st.integers(0, 2**32 - 1)
 maybe_names = st.none() | names
 
-gpus = st.builds(Gpu, gpu=names, index=uint32, vendor=names, sku=labels, pci_address=maybe_names)
+gpus = st.builds(
+    Gpu, gpu=names, index=uint32, vendor=names, sku=labels, pci_address=maybe_names, driver_version=maybe_names
+)
 culprits = st.builds(Culprit, gpu=names, index=uint32, fault_class=st.sampled_from(FaultClass), why=texts)
 burnins = st.builds(
     BurninEnded,
@@ -84,6 +86,7 @@ hellos = st.builds(
     inventory=st.lists(gpus, max_size=3).map(tuple),
     place=places,
     at_s=st.none() | seconds,
+    driver_version=maybe_names,
 )
 orders = st.builds(
     RunBurnin, id=names, host=names, issued_at_s=seconds, why=texts, level=names, boot_id=names, not_after_s=seconds
@@ -179,18 +182,19 @@ def test_the_fleets_record_survives_the_trip(record: Any) -> None:
     assert fleet_codec.fleet_from_pb(fleet_codec.fleet_to_pb(record)) == record
 
 
-def test_an_older_agent_says_neither_place_nor_time(make: Any) -> None:
-    pb = codec.hello_to_pb(make.hello(), "s")
+def test_an_older_agent_says_neither_place_nor_time_nor_driver(make: Any) -> None:
+    pb = hello_codec.hello_to_pb(make.hello(), "s")
     pb.ClearField("place")
     pb.ClearField("at_s")
-    hello, _ = codec.hello_from_pb(pb)
-    assert (hello.place, hello.at_s) == (Place(), None)
+    pb.ClearField("driver_version")
+    hello, _ = hello_codec.hello_from_pb(pb)
+    assert (hello.place, hello.at_s, hello.driver_version) == (Place(), None, None)
 
 
 def test_what_a_newer_agent_says_beyond_that_is_passed_over(make: Any) -> None:
-    plain = codec.hello_to_pb(make.hello(), "s")
+    plain = hello_codec.hello_to_pb(make.hello(), "s")
     newer = type(plain).FromString(plain.SerializeToString() + b"\xfa\x3f\x03abc")  # field 1023, a string
-    assert codec.hello_from_pb(newer) == codec.hello_from_pb(plain)
+    assert hello_codec.hello_from_pb(newer) == hello_codec.hello_from_pb(plain)
 
 
 @given(burnins | faults, st.integers(1, 2**63 - 1))
@@ -201,7 +205,7 @@ def test_findings_survive_the_trip(finding: Any, seq: int) -> None:
 
 @given(hellos, names)
 def test_hellos_survive_the_trip(hello: Any, spool: Any) -> None:
-    assert codec.hello_from_pb(codec.hello_to_pb(hello, spool)) == (hello, spool)
+    assert hello_codec.hello_from_pb(hello_codec.hello_to_pb(hello, spool)) == (hello, spool)
 
 
 @given(st.lists(samples, max_size=3).map(tuple))

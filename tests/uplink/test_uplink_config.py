@@ -144,3 +144,9 @@ def test_without_cryptography_it_says_what_to_install(tmp_path: Path) -> None:
 def test_reading_a_configuration_does_not_load_grpc() -> None:
     code = "import sys; import fleetd.uplink.config; sys.exit('grpc' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+def test_the_slowest_return_is_to_see_the_dead_line_the_longest_wait_and_the_answer() -> None:
+    assert UplinkConfig(insecure=True).slowest_return_seconds == 30 + 10 + 60 + 10
+    slow = UplinkConfig(insecure=True, retry_max_seconds=300.0, answer_seconds=5.0)
+    assert slow.slowest_return_seconds == 30 + 10 + 300 + 5

@@ -97,12 +97,13 @@ def _accept_in_memory(self: SimOrders, order: RunBurnin) -> bool:
     return new
 
 
-def _finish_before_doing(self: Dispatcher, order: FleetOrder) -> Coroutine[Any, Any, None]:
+def _finish_before_doing(self: Dispatcher, order: FleetOrder) -> Coroutine[Any, Any, bool]:
     """The mistake: the order is marked as done before the scheduler has it."""
 
-    async def until_done() -> None:
+    async def until_done() -> bool:
         self._store.finish_order(order.id, "done")
         await self._actuator.carry_out(order)
+        return True
 
     return until_done()
 

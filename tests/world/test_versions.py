@@ -8,14 +8,8 @@ from fleetd.model.order import Quarantine
 from fleetd.pb.v1 import agent_pb2
 from fleetd.ports import Spooled
 from fleetd.sim.wire import Confirmed, Greeting, Numbered, Up
-from fleetd.uplink.codec import (
-    hello_from_pb,
-    hello_to_pb,
-    spooled_from_pb,
-    spooled_to_pb,
-    telemetry_from_pb,
-    telemetry_to_pb,
-)
+from fleetd.uplink.codec import spooled_from_pb, spooled_to_pb, telemetry_from_pb, telemetry_to_pb
+from fleetd.uplink.hello_codec import hello_from_pb, hello_to_pb
 from fleetd.uplink.newer import CODE
 from tests.world.fakes_world import fleet
 
@@ -50,7 +44,7 @@ def over_the_wire(host: HostName, message: Up) -> Up:
         case Greeting():
             hello = hello_to_pb(message.hello, message.spool)
             if host == OLDER:
-                for name in ("at_s", "place", "capabilities"):
+                for name in ("at_s", "place", "capabilities", "driver_version"):
                     hello.ClearField(name)
                 hello.agent_version = "0.0.1"
             if host == NEWER:

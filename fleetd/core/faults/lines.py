@@ -25,7 +25,8 @@ _ADDRESS = re.compile(
 )
 _GPU_WORD = re.compile(r"nvrm|\bxid|amdgpu|nvidia|nvswitch|\bkfd\b|\[drm", re.IGNORECASE)
 _TROUBLE = re.compile(
-    r"error|fail|fatal|fault|time(?:d )?-?out|\bh[au]ng|\blost\b|corrupt|unrecover|not respond|uncorrect|assert|stuck",
+    r"error|fail|fatal|fault|time(?:d )?[- ]?out|\bh[au]ng|\blost\b|corrupt|unrecover|not respond|uncorrect|assert"
+    r"|stuck",
     re.IGNORECASE,
 )
 _GPU_DRIVER = re.compile(

@@ -36,6 +36,8 @@ _DRIVER = re.compile(
 """Parts of the kernel whose name stands where a program's tag would."""
 _OF_KERNEL = re.compile(r"segfault at|general protection|trap |unhandled signal|bad frame", re.IGNORECASE)
 """What the kernel itself writes behind `name[pid]:`."""
+_RELAYED = re.compile(r"\[ *\d+\.\d{6}\]\s")
+"""The kernel's own time behind a program's tag: a line of its log passed on as it is, by a container's `dmesg -w`."""
 
 _KMSG = re.compile(r"(?P<pri>\d{1,4}),(?P<seq>\d+),(?P<us>-?\d+),[^;]{0,40};")
 _QUOTE = re.compile(r"[>\s|]*")
@@ -124,7 +126,7 @@ def _text(line: str, position: int) -> Prefix:
 def _after(line: str, position: int, at: Moment | None, kind: Kind | None, *, injected: bool) -> Prefix:
     """Host name and tag, and the kernel's own time behind them."""
     tag = _HOST_TAG.match(line, position)
-    if tag is not None and tag["tag"] in {"kernel", "kern"}:
+    if tag is not None and tag["tag"] in {"kernel", "kern", "klogd"}:
         kind = "journal" if kind == "dmesg" else kind or "journal"
         position = tag.end()
         if (boot := _BOOT.match(line, position)) is not None:
@@ -144,9 +146,13 @@ def _by_program(tag: re.Match[str], line: str, *, dated: bool) -> bool:
     name = tag["tag"]
     if _REPORTER.fullmatch(name):
         return False
-    if tag["pid"] is not None:
-        return _OF_KERNEL.match(line, tag.end()) is None
+    if tag["pid"] is not None and _OF_KERNEL.match(line, tag.end()):
+        return False
     if _PROGRAM.fullmatch(name):
+        return True
+    if _RELAYED.match(line, tag.end()):
+        return False
+    if tag["pid"] is not None:
         return True
     return dated and tag["host"] is not None and _DRIVER.fullmatch(name) is None
 

@@ -231,7 +231,8 @@ class LogScan:
                     self._known.clear()
                 self._known[message] = known
         if known.kind in (Kind.UNRECOGNISED, Kind.MALFORMED):
-            self._malformed += known.kind is Kind.MALFORMED
+            # What a program quotes may well be cut: that says nothing about the kernel's lines.
+            self._malformed += known.kind is Kind.MALFORMED and not prefix.injected
             self._list(line, number)
 
     def _count(self, known: _Known, number: int, line: bytes) -> None:

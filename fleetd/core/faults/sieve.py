@@ -8,9 +8,11 @@ TRIGGERS = (
     b"hardware error", b"pcieport", b"pcie b", b"io_page_fault", b"dmar: [dma", b"edac mc", b"out of memory",
     b"oom-kill", b"segfault at", b"kernel panic", b"sysrq_handle_crash", b"unable to handle", b"kernel bug at",
     b"general protection", b"lockup", b"detected stall", b"blocked for more than", b"linux version ",
-    b"memory failure: 0x", b"pci bridge to [bus",
+    b"memory failure: 0x", b"pci bridge to [bus", b'"message":[',
 )  # fmt: skip
-"""Words of which every line that matters has one (in lower case); a test holds it against the catalogue."""
+"""Words of which every line that matters has one (in lower case); a test holds it against the catalogue.
+
+A journal's message of bytes hides its words in numbers: such records are all looked at, and there are few."""
 
 _MARKERS = (b"NVRM:", b"amdgpu", b"nvidia-nvswitch", b"pcieport")
 """Where the message of a line begins that is told by its text alone, whatever stands before it."""

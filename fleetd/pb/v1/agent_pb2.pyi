@@ -103,6 +103,7 @@ class Hello(_message.Message):
     SPOOL_ID_FIELD_NUMBER: _builtins.int
     PLACE_FIELD_NUMBER: _builtins.int
     AT_S_FIELD_NUMBER: _builtins.int
+    DRIVER_VERSION_FIELD_NUMBER: _builtins.int
     host: _builtins.str
     boot_id: _builtins.str
     agent_version: _builtins.str
@@ -110,6 +111,8 @@ class Hello(_message.Message):
     """Identity of the agent's spool: sequence numbers count within it."""
     at_s: _builtins.float
     """The agent's wall clock, seconds since the epoch: orders are sent in its time. Absent from an agent that does not say."""
+    driver_version: _builtins.str
+    """Of the driver of its GPUs. Absent when that is not known, or not the same for all."""
     @_builtins.property
     def capabilities(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]: ...
     @_builtins.property
@@ -129,14 +132,20 @@ class Hello(_message.Message):
         spool_id: _builtins.str = ...,
         place: _common_pb2.Place | None = ...,
         at_s: _builtins.float | None = ...,
+        driver_version: _builtins.str | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_at_s", b"_at_s", "at_s", b"at_s", "place", b"place"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_at_s", b"_at_s", "_driver_version", b"_driver_version", "at_s", b"at_s", "driver_version", b"driver_version", "place", b"place"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_at_s", b"_at_s", "agent_version", b"agent_version", "at_s", b"at_s", "boot_id", b"boot_id", "capabilities", b"capabilities", "host", b"host", "inventory", b"inventory", "place", b"place", "spool_id", b"spool_id"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_at_s", b"_at_s", "_driver_version", b"_driver_version", "agent_version", b"agent_version", "at_s", b"at_s", "boot_id", b"boot_id", "capabilities", b"capabilities", "driver_version", b"driver_version", "host", b"host", "inventory", b"inventory", "place", b"place", "spool_id", b"spool_id"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__at_s: _TypeAlias = _typing.Literal["at_s"]  # noqa: Y015
     _WhichOneofArgType__at_s: _TypeAlias = _typing.Literal["_at_s", b"_at_s"]  # noqa: Y015
+    _WhichOneofReturnType__driver_version: _TypeAlias = _typing.Literal["driver_version"]  # noqa: Y015
+    _WhichOneofArgType__driver_version: _TypeAlias = _typing.Literal["_driver_version", b"_driver_version"]  # noqa: Y015
+    @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__at_s) -> _WhichOneofReturnType__at_s | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__driver_version) -> _WhichOneofReturnType__driver_version | None: ...
 
 Global___Hello: _TypeAlias = Hello  # noqa: Y015
 

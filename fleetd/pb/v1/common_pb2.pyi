@@ -139,6 +139,7 @@ class Gpu(_message.Message):
     VENDOR_FIELD_NUMBER: _builtins.int
     SKU_FIELD_NUMBER: _builtins.int
     PCI_ADDRESS_FIELD_NUMBER: _builtins.int
+    DRIVER_VERSION_FIELD_NUMBER: _builtins.int
     gpu: _builtins.str
     """UUID or serial, never an ordinal."""
     index: _builtins.int
@@ -147,6 +148,8 @@ class Gpu(_message.Message):
     """"nvidia", "amd" or "sim"."""
     sku: _builtins.str
     pci_address: _builtins.str
+    driver_version: _builtins.str
+    """Of the driver that answers for it."""
     def __init__(
         self,
         *,
@@ -155,13 +158,19 @@ class Gpu(_message.Message):
         vendor: _builtins.str = ...,
         sku: _builtins.str = ...,
         pci_address: _builtins.str | None = ...,
+        driver_version: _builtins.str | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_pci_address", b"_pci_address", "pci_address", b"pci_address"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_driver_version", b"_driver_version", "_pci_address", b"_pci_address", "driver_version", b"driver_version", "pci_address", b"pci_address"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_pci_address", b"_pci_address", "gpu", b"gpu", "index", b"index", "pci_address", b"pci_address", "sku", b"sku", "vendor", b"vendor"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_driver_version", b"_driver_version", "_pci_address", b"_pci_address", "driver_version", b"driver_version", "gpu", b"gpu", "index", b"index", "pci_address", b"pci_address", "sku", b"sku", "vendor", b"vendor"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__driver_version: _TypeAlias = _typing.Literal["driver_version"]  # noqa: Y015
+    _WhichOneofArgType__driver_version: _TypeAlias = _typing.Literal["_driver_version", b"_driver_version"]  # noqa: Y015
     _WhichOneofReturnType__pci_address: _TypeAlias = _typing.Literal["pci_address"]  # noqa: Y015
     _WhichOneofArgType__pci_address: _TypeAlias = _typing.Literal["_pci_address", b"_pci_address"]  # noqa: Y015
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__driver_version) -> _WhichOneofReturnType__driver_version | None: ...
+    @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__pci_address) -> _WhichOneofReturnType__pci_address | None: ...
 
 Global___Gpu: _TypeAlias = Gpu  # noqa: Y015

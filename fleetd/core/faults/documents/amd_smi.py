@@ -31,7 +31,9 @@ _OVERVIEW_ROW = re.compile(
 )
 """The overview of amd-smi from ROCm 7 on; its column UEC counts uncorrected errors."""
 _LINK_STATES = re.compile(rf"\s*GPU(?P<index>\d+)\s+(?P<bdf>{_BDF})\s+(?P<states>(?:(?:N/A|SELF|[UDX])\s*)+)$")
-_RAS_ROW = re.compile(r"\s*(?P<block>[A-Z][A-Z0-9_]{1,15})\s+(?:ENABLED|DISABLED)\s+(?P<ce>\d+)\s+(?P<ue>\d+)\s*$")
+_RAS_ROW = re.compile(
+    r"\s*(?:GPU\[\d+\]\s*:)?\s*(?P<block>[A-Z][A-Z0-9_]{1,15})\s+(?:ENABLED|DISABLED)\s+(?P<ce>\d+)\s+(?P<ue>\d+)\s*$"
+)
 _ROCM_GPU = re.compile(r"\s*GPU\[(?P<index>\d+)\]")
 _CPER = re.compile(
     r"\s*(?P<at>\d{4}[/-]\d{2}[/-]\d{2}[ T]\d{2}:\d{2}:\d{2})\s+(?P<gpu>\d+)\s+(?P<severity>[A-Za-z_-]+)\s+\S+\s+"
@@ -191,13 +193,19 @@ _DEPTH_MAX = 32
 
 def read_json(document: Any, line: int, found: Found) -> bool:
     """Read a document of `amd-smi … --json`; False when it is something else."""
-    entries = document.get("gpu_data", document) if isinstance(document, dict) else document
+    entries = document
+    if isinstance(document, dict):
+        entries = next((document[key] for key in _LISTS if isinstance(document.get(key), list)), document)
     gpus = [entry for entry in (entries if isinstance(entries, list) else [entries]) if _is_gpu(entry)]
     for entry in gpus:
         found.values += 1
         judge_readings(_leaves(entry, _device(entry), "", line, 0), found)
         _records(entry, line, found)
     return bool(gpus)
+
+
+_LISTS = ("gpu_data", "xgmi_metric", "link_status")
+"""Under which the GPUs stand where the document is no list itself."""
 
 
 def _is_gpu(entry: Any) -> bool:

@@ -1,4 +1,4 @@
-"""`dcgmi diag` and `dcgmi health` as JSON of any version, and what DCGM's messages mean.
+"""`dcgmi diag` as JSON of any version, and what DCGM's messages mean.
 
 A test that fails is no broken GPU by itself: DCGM gives each error a number, and the catalogue has what each number
 asks for (`nvidia.dcgm.N`). Without a number the text is compared with DCGM's own messages; without a text the name of
@@ -135,7 +135,7 @@ def of_message(message: str) -> str | None:
 
 
 def read_json(document: Any, line: int, found: Found) -> bool:
-    """Read a diagnostic or health document of DCGM 2 to 4; False when it is something else."""
+    """Read a diagnostic document of DCGM 2 to 4; False when it is something else."""
     tests = list(_tests(document, "", 0))
     if not tests:
         return False

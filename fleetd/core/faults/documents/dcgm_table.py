@@ -1,4 +1,4 @@
-"""The text tables of `dcgmi diag` and `dcgmi health`."""
+"""The text tables of `dcgmi diag`."""
 
 import re
 from collections.abc import Sequence
@@ -8,12 +8,12 @@ from fleetd.core.faults.documents.dcgm import GPU_NAMED, Tally, of_message, sile
 from fleetd.core.faults.documents.found import Found
 from fleetd.core.faults.documents.nvidia_smi import Line
 
-MARKS = ("| pass", "| fail", "| skip", "| warn", "| healthy", "| error")
+MARKS = ("| pass", "| fail", "| skip", "| warn", "| error")
 """What a text with something of this has one of, in lower case; looked for before anything is read."""
 
 _ROW = re.compile(r"\s*\|(?P<name>[^|]*)\|(?P<value>[^|]*)\|\s*$")
 _STATUS = re.compile(
-    r"(?P<status>Pass|Fail|Skip|Warn|Failure|Warning|Healthy)\b\s*(?:-\s*(?P<what>GPUs?:\s*(?P<gpus>[\d, ]+)|All))?",
+    r"(?P<status>Pass|Fail|Skip|Warn|Failure|Warning)\b\s*(?:-\s*(?P<what>GPUs?:\s*(?P<gpus>[\d, ]+)|All))?",
     re.IGNORECASE,
 )
 
@@ -32,7 +32,7 @@ class _Table:
 
 
 def read_text(lines: Sequence[Line], found: Found) -> set[int]:
-    """Read the table of `dcgmi diag` or `dcgmi health`; return the numbers of the lines that were understood."""
+    """Read the table of `dcgmi diag`; return the numbers of the lines that were understood."""
     claimed: set[int] = set()
     table, tally = _Table(), Tally()
     for line_number, line in lines:
@@ -76,7 +76,7 @@ def _row(row: re.Match[str], at: Line, table: _Table, tally: Tally, found: Found
 def _status(table: _Table, status: re.Match[str], at: Line, tally: Tally) -> None:
     word = status["status"].lower()
     devices: list[str | None] = [f"GPU {n.strip()}" for n in (status["gpus"] or "").split(",") if n.strip()]
-    if word in ("pass", "healthy"):
+    if word == "pass":
         tally.passed += 1
     elif word == "skip":
         tally.skip(at, devices[0] if devices else None)

@@ -10,7 +10,7 @@ from fleetd.core.faults.documents.nvidia_smi import Line
 from fleetd.core.policy import Action
 from fleetd.model.finding import Severity
 
-MARKS = ("(uuid: ", "gpuid ", "connection traversing")
+MARKS = ("(uuid: ", "gpuid ", "connection traversing", "nvlink error counts")
 """What a text with something of this has one of, in lower case; looked for before anything is read."""
 
 _GPU = re.compile(r"\s*GPU (?P<index>\d+): (?P<name>.*?)\s*\(UUID: (?P<uuid>[\w/-]+)\)\s*$")
@@ -22,6 +22,13 @@ _TOPOLOGY = re.compile(
 )
 """`nvidia-smi topo -m`: how the GPUs are connected, nothing about their health."""
 _DCGM_LINKS = re.compile(r"\s*[UDX_](?:\s+[UDX_])*\s*$")
+_DCGM_ERRORS = re.compile(r"\s*\|\s*NVLINK Error Counts\b", re.IGNORECASE)
+_DCGM_CELL = re.compile(
+    r"\s*\|\s*(?:(?P<gpu>GPU:? (?:ID:? )?\d+)|Link:? (?P<link>\d+)|->\s*(?P<name>[A-Za-z ]+?Errors?))\s*"
+    r"\|?\s*(?P<count>\d+|N/A|Not Supported|Not Specified)?\s*\|\s*$",
+    re.IGNORECASE,
+)
+"""A row of `dcgmi nvlink -e`: whose, which link, or a counter."""
 _NO_NVLINK_EXPECTED = re.compile(r"PCIe|GH200|\bMIG\b|\b(?:L4|L40S?|T4|A10|A16|A2)\b", re.IGNORECASE)
 """Products on which inactive links are normal: no bridge, no switch, or links that go elsewhere."""
 
@@ -42,7 +49,7 @@ class _Gpu:
 
 def read_text(lines: Sequence[Line], found: Found) -> set[int]:
     """Read link states and link error counters; return the numbers of the lines that were understood."""
-    claimed: set[int] = set()
+    claimed = _dcgm_errors(lines, found)
     gpus: list[_Gpu] = []
     dcgm: str | None = None
     for line_number, line in lines:
@@ -110,6 +117,30 @@ def _dcgm_links(device: str, line_number: int, line: str, found: Found) -> None:
         if state == "D":
             why = f"link {link} is down"
             found.see("nvidia.nvlink.inactive", device, line_number, line, part=f"link {link}", why=why)
+
+
+def _dcgm_errors(lines: Sequence[Line], found: Found) -> set[int]:
+    """Read the table of `dcgmi nvlink -e`: the counters follow their link, the links their GPU."""
+    claimed: set[int] = set()
+    device: str | None = None
+    link = ""
+    for line_number, line in lines:
+        cell = _DCGM_CELL.match(line) if device is not None else None
+        if _DCGM_ERRORS.match(line):
+            device, link = "", ""
+        elif cell is None or device is None:
+            continue
+        elif cell["gpu"] is not None:
+            device = "GPU " + cell["gpu"].split()[-1]
+        elif cell["link"] is not None:
+            link = cell["link"]
+        elif cell["count"] is not None:
+            found.health += 1
+            at = (line_number, line)
+            _counter(cell["name"], number(cell["count"]), device=device, link=link, at=at, found=found)
+        found.values += 1
+        claimed.add(line_number)
+    return claimed
 
 
 def _judge_inactive(gpus: Sequence[_Gpu], found: Found) -> None:

@@ -13,6 +13,7 @@ from fleetd.core.faults.documents import (
     agents,
     amd_smi,
     dcgm,
+    dcgm_health,
     dcgm_table,
     exposition,
     gpu_burn,
@@ -39,6 +40,7 @@ _TEXT: tuple[tuple[str, tuple[str, ...], TextReader], ...] = (
     ("nvidia-smi", nvidia_query.MARKS, nvidia_query.read_text),
     ("nvidia-smi", nvidia_smi.MARKS, nvidia_smi.read_text),
     ("nvidia-smi", nvlink.MARKS, nvlink.read_text),
+    ("dcgm", dcgm_health.MARKS, dcgm_health.read_text),
     ("dcgm", dcgm_table.MARKS, dcgm_table.read_text),
     ("amd-smi", amd_smi.MARKS, amd_smi.read_text),
     ("agent", gpu_burn.MARKS, gpu_burn.read_text),
@@ -52,6 +54,7 @@ JsonReader = Callable[[Any, int, Found], bool]
 _JSON: tuple[tuple[str, JsonReader], ...] = (
     ("agent", agents.read_json),
     ("dcgm", lambda value, line, found: isinstance(value, dict) and nvlink.read_dcgm_json(value, line, found)),
+    ("dcgm", dcgm_health.read_json),
     ("dcgm", dcgm.read_json),
     ("amd-smi", amd_smi.read_json),
 )
