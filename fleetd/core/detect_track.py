@@ -1,0 +1,138 @@
+"""What detection remembers between two readings: windows of counters, shares of time, episodes. Pure.
+
+A verdict has three values: True (it is so), False (it is not so) and None (nothing was read that could tell). None
+never begins an episode and never ends one: what was not seen is neither a fault nor its cure.
+"""
+
+from dataclasses import dataclass, replace
+from enum import Enum
+
+GAP_MAX_S = 30.0
+"""A reading speaks for the time since the one before, but for no more than this: what lies further back was not seen."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Window:
+    """A counter since the beginning of a window."""
+
+    start_s: float
+    value: float
+    verdict: bool | None = None
+    """Of the last window that was decided; it holds until the next one is."""
+
+
+def count(window: Window | None, value: float | None, *, now_s: float, at_least: float, within_s: float) -> Window | None:
+    """Follow a counter, and judge its rate.
+
+    The verdict turns True as soon as the counter has grown by `at_least` within the window, and False when a whole
+    window ended below that. A window that ran over, because nothing was read for a while, is judged by its mean rate.
+    The first value ever is where counting begins: what happened before the agent came is history. A counter that goes
+    backwards (driver reload, or a lie) begins anew and says nothing.
+
+    Args:
+        window: What this function returned last; None at first.
+        value: The counter now; None when it was not read, which makes the verdict None and keeps the window.
+        now_s: Monotonic seconds.
+        at_least: Growth within a window that is too much, in units of the counter.
+        within_s: Length of the window, seconds.
+    """
+    if value is None:
+        return None if window is None else replace(window, verdict=None)
+    if window is None or value < window.value:
+        return Window(start_s=now_s, value=value)
+    grown, passed_s = value - window.value, now_s - window.start_s
+    if grown >= at_least * max(1.0, passed_s / within_s):
+        return Window(start_s=now_s, value=value, verdict=True)
+    if passed_s >= within_s:
+        return Window(start_s=now_s, value=value, verdict=False)
+    return window
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Share:
+    """For how much of a window something was so."""
+
+    last_s: float
+    seen_s: float = 0.0
+    bad_s: float = 0.0
+    verdict: bool | None = None
+
+
+def share(kept: Share | None, bad: bool | None, *, now_s: float, at_least: float, within_s: float) -> Share | None:
+    """Follow a condition, and judge for which share of the time it holds.
+
+    True as soon as it has held for `at_least` (0..1) of `within_s`; False when that much time was *seen* with less.
+    Each reading speaks for the time since the one before, at most GAP_MAX_S. One short moment is no alarm.
+    """
+    if bad is None:
+        return None if kept is None else replace(kept, last_s=now_s, verdict=None)
+    if kept is None:
+        return Share(last_s=now_s)
+    passed_s = min(max(now_s - kept.last_s, 0.0), GAP_MAX_S)
+    seen_s, bad_s = kept.seen_s + passed_s, kept.bad_s + (passed_s if bad else 0.0)
+    if bad_s > 0.0 and bad_s >= at_least * within_s:
+        return Share(last_s=now_s, verdict=True)
+    if seen_s >= within_s:
+        return Share(last_s=now_s, verdict=False)
+    return Share(last_s=now_s, seen_s=seen_s, bad_s=bad_s, verdict=kept.verdict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Same:
+    """A value that has not changed, to the last bit, for some time."""
+
+    value: float
+    since_s: float
+    last_s: float
+    readings: int = 1
+
+
+def same(kept: Same | None, value: float | None, *, now_s: float) -> Same | None:
+    """Follow a value. A gap in the readings begins anew: an unchanged value on both sides of it proves nothing."""
+    if value is None:
+        return None
+    if kept is None or value != kept.value or now_s - kept.last_s > GAP_MAX_S:
+        return Same(value=value, since_s=now_s, last_s=now_s)
+    return replace(kept, last_s=now_s, readings=kept.readings + 1)
+
+
+class Turn(Enum):
+    """What a verdict did to an episode."""
+
+    NOTHING = 0
+    RAISED = 1
+    CLEARED = 2
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Episode:
+    """One condition of one GPU, from the moment it may have begun to the proof that it has ended."""
+
+    raised: bool = False
+    """It was told, and has not been proven over."""
+    since_s: float | None = None
+    """Since when every verdict has spoken against the present state; None: the last one did not."""
+    began_at_s: float | None = None
+    """Wall time at which a raised episode was told: part of the finding's identity."""
+
+
+CALM = Episode()
+"""Nothing is wrong, and nothing points that way."""
+
+
+def turn(
+    kept: Episode, verdict: bool | None, *, now_s: float, at_s: float, raise_s: float, clear_s: float
+) -> tuple[Episode, Turn]:
+    """Bring a verdict to an episode: it begins after `raise_s` of True without a break, ends after `clear_s` of False.
+
+    A None between breaks the run towards a finding; it does not break a raised episode, and is no proof of its end.
+    Invariant: between two RAISED of the same condition there is a CLEARED, and `clear_s` of False before that.
+    """
+    if verdict is None or verdict is kept.raised:
+        return (kept if kept.since_s is None else replace(kept, since_s=None)), Turn.NOTHING
+    since_s = now_s if kept.since_s is None else kept.since_s
+    if now_s - since_s < (raise_s if verdict else clear_s):
+        return replace(kept, since_s=since_s), Turn.NOTHING
+    if verdict:
+        return Episode(raised=True, began_at_s=at_s), Turn.RAISED
+    return CALM, Turn.CLEARED
