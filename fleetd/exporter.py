@@ -20,7 +20,7 @@ from prometheus_client.metrics_core import Metric
 
 from fleetd.model.host import Gpu
 from fleetd.model.status import AgentStatus
-from fleetd.model.telemetry import METRICS, GpuSample
+from fleetd.model.telemetry import FAMILIES, METRICS, GpuSample, Labelled
 from fleetd.ports import PortError
 
 _REQUESTS_MAX = 8
@@ -191,6 +191,15 @@ def _gpu_families(samples: Sequence[GpuSample]) -> Iterable[Metric]:
             value: float | None = getattr(sample, metric.name)
             if value is not None:
                 family.add_metric([sample.gpu], value)
+        if family.samples:
+            yield family
+    for entry in FAMILIES:
+        kind = CounterMetricFamily if entry.kind == "counter" else GaugeMetricFamily
+        family = kind(f"fleetd_gpu_{entry.name}", entry.help, labels=["gpu", str(entry.label)])
+        for sample in samples:
+            readings: Labelled = getattr(sample, entry.name)
+            for label, number in readings:
+                family.add_metric([sample.gpu, label], number)
         if family.samples:
             yield family
 

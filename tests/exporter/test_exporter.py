@@ -14,7 +14,7 @@ from fleetd.exporter import AgentCollector, BuildCollector, Collector, Exporter,
 from fleetd.model.host import Gpu
 from fleetd.model.ids import GpuId
 from fleetd.model.status import AgentStatus
-from fleetd.model.telemetry import METRICS, GpuSample
+from fleetd.model.telemetry import FAMILIES, METRICS, GpuSample
 from fleetd.ports import PortError
 
 GPUS = tuple(
@@ -101,6 +101,18 @@ def test_every_metric_of_the_catalogue_is_served_under_its_name() -> None:
         assert values[f"fleetd_gpu_{metric.name}", "GPU-0"] == 1.0
         assert kinds[f"fleetd_gpu_{metric.name}".removesuffix("_total")] == metric.kind
         assert metric.name.endswith("_total") == (metric.kind == "counter")
+
+
+def test_every_family_is_served_with_its_label() -> None:
+    full = GpuSample(gpu=GpuId("GPU-0"), at_s=1.0, **{family.name: (("a", 1.0), ("b", 2.0)) for family in FAMILIES})
+    with serving([AgentCollector(lambda: replace(STATUS, samples=(full,)))]) as exporter:
+        kinds, values = scraped(exporter)
+    for family in FAMILIES:
+        found = {key: value for key, value in values.items() if key[0] == f"fleetd_gpu_{family.name}"}
+        assert sorted(found.values()) == [1.0, 2.0]
+        assert all("GPU-0" in key for key in found)
+        assert kinds[f"fleetd_gpu_{family.name}".removesuffix("_total")] == family.kind
+        assert family.name.endswith("_total") == (family.kind == "counter")
 
 
 def test_the_series_are_bounded_by_the_gpus() -> None:
