@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from enum import Enum
 
 GAP_MAX_S = 30.0
-"""A reading speaks for the time since the one before, but for no more than this: what lies further back was not seen."""
+"""A reading speaks for the time since the one before, but for no more than this: what lies back further was unseen."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -21,7 +21,9 @@ class Window:
     """Of the last window that was decided; it holds until the next one is."""
 
 
-def count(window: Window | None, value: float | None, *, now_s: float, at_least: float, within_s: float) -> Window | None:
+def count(
+    window: Window | None, value: float | None, *, now_s: float, at_least: float, within_s: float
+) -> Window | None:
     """Follow a counter, and judge its rate.
 
     The verdict turns True as soon as the counter has grown by `at_least` within the window, and False when a whole
@@ -110,8 +112,10 @@ class Episode:
 
     raised: bool = False
     """It was told, and has not been proven over."""
-    since_s: float | None = None
-    """Since when every verdict has spoken against the present state; None: the last one did not."""
+    run_s: float = 0.0
+    """For how long verdicts have spoken against the present state."""
+    last_s: float | None = None
+    """Monotonic time of the last of them; None: the last verdict did not speak against it."""
     began_at_s: float | None = None
     """Wall time at which a raised episode was told: part of the finding's identity."""
 
@@ -125,14 +129,19 @@ def turn(
 ) -> tuple[Episode, Turn]:
     """Bring a verdict to an episode: it begins after `raise_s` of True without a break, ends after `clear_s` of False.
 
-    A None between breaks the run towards a finding; it does not break a raised episode, and is no proof of its end.
+    A None begins the run towards a finding anew. On the way to the end it only stops the clock: some faults show under
+    load alone, and a GPU idles between. Any True begins that run anew.
     Invariant: between two RAISED of the same condition there is a CLEARED, and `clear_s` of False before that.
     """
-    if verdict is None or verdict is kept.raised:
-        return (kept if kept.since_s is None else replace(kept, since_s=None)), Turn.NOTHING
-    since_s = now_s if kept.since_s is None else kept.since_s
-    if now_s - since_s < (raise_s if verdict else clear_s):
-        return replace(kept, since_s=since_s), Turn.NOTHING
+    if verdict is None:
+        run_s = kept.run_s if kept.raised else 0.0
+        return replace(kept, run_s=run_s, last_s=None), Turn.NOTHING
+    if verdict is kept.raised:
+        return replace(kept, run_s=0.0, last_s=None), Turn.NOTHING
+    passed_s = 0.0 if kept.last_s is None else min(max(now_s - kept.last_s, 0.0), GAP_MAX_S)
+    run_s = kept.run_s + passed_s
+    if run_s < (raise_s if verdict else clear_s):
+        return replace(kept, run_s=run_s, last_s=now_s), Turn.NOTHING
     if verdict:
         return Episode(raised=True, began_at_s=at_s), Turn.RAISED
     return CALM, Turn.CLEARED

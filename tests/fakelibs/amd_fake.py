@@ -123,12 +123,12 @@ MI300X: Mapping[str, object] = {
 
 def _fields(structure: Any, at: int = 0, prefix: str = "") -> Iterator[tuple[str, int, int, int]]:
     """(name, offset, width, count) of each plain member, nested ones flattened (`list0.member`)."""
-    for name, kind, *bits in structure._fields_:
+    for name, declared, *bits in structure._fields_:
         if bits or name.startswith(("PADDING", "reserved")):
             continue
-        offset, count = at + getattr(structure, name).offset, 1
-        if issubclass(kind, ctypes.Array):
-            kind, count = kind._type_, kind._length_
+        offset, kind, count = at + getattr(structure, name).offset, declared, 1
+        if issubclass(declared, ctypes.Array):
+            kind, count = declared._type_, declared._length_
         if issubclass(kind, ctypes.Structure):
             for place in range(count):
                 label = f"{prefix}{name}{place if count > 1 else ''}."
