@@ -206,10 +206,11 @@ def _gpu_families(samples: Sequence[GpuSample]) -> Iterable[Metric]:
 
 def _gpu_info(inventory: Sequence[Gpu]) -> Metric:
     """What may change under a GPU's name, to be joined by `gpu`."""
-    labels = ["gpu", "index", "sku", "vendor", "pci_address"]
+    labels = ["gpu", "index", "sku", "vendor", "pci_address", "vbios", "firmware", "driver"]
     family = GaugeMetricFamily("fleetd_gpu_info", "GPUs of this host; index and address may change.", labels=labels)
     for gpu in inventory:
-        family.add_metric([gpu.gpu, str(gpu.index), gpu.sku, gpu.vendor, gpu.pci_address or ""], 1.0)
+        versions = (gpu.pci_address or "", gpu.vbios or "", gpu.firmware or "", gpu.driver or "")
+        family.add_metric([gpu.gpu, str(gpu.index), gpu.sku, gpu.vendor, *versions], 1.0)
     return family
 
 

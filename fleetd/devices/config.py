@@ -28,6 +28,8 @@ class DevicesConfig:
     """The same while an abandoned helper still keeps the driver open: then opening is quick, or the driver hangs."""
     slow_reading_interval_seconds: float = 10.0
     """How often the expensive readings are made (energy: 4 ms of CPU a call); spread evenly over the GPUs."""
+    discovery_interval_seconds: float = 60.0
+    """How often the driver is asked which GPUs there are, while all is well."""
     restart_first_seconds: float = 1.0
     restart_max_seconds: float = 300.0
     """A helper that failed is followed by another after the first wait, which doubles up to the maximum."""
@@ -45,6 +47,7 @@ class DevicesConfig:
             "open_deadline_seconds",
             "reopen_deadline_seconds",
             "slow_reading_interval_seconds",
+            "discovery_interval_seconds",
             "restart_first_seconds",
             "restart_max_seconds",
             "abandoned_max",

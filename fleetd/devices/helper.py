@@ -10,22 +10,26 @@ while `abandoned_max` helpers are stuck.
 import asyncio
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass, fields
+from dataclasses import MISSING, dataclass, fields
 from typing import Any
 
 from fleetd.devices.child import Child, ChildError, ChildHung, Refusal
 from fleetd.devices.config import DevicesConfig
+from fleetd.devices.readings import Readings
 from fleetd.model.host import Gpu
 from fleetd.model.ids import GpuId
-from fleetd.model.telemetry import METRICS, GpuSample
+from fleetd.model.telemetry import GpuSample
 from fleetd.ports import Clock, DeviceError, DriverMissing
 
 _ASIDE_FIRST_S = 60.0
 _ASIDE_MAX_S = 3600.0
 """A GPU that hung is asked again after the first time, which doubles with each hang up to the maximum."""
+_BUSY_MAX_RATIO = 0.1
+"""A driver that has become slow is asked no more than for this share of the time: its last sample stands until then.
+At most ten times the deadline of a call, which is the latest that a sample can be."""
 _KNOWN_MAX = 256
-_METRIC_NAMES = frozenset(metric.name for metric in METRICS)
 _GPU_FIELDS = frozenset(field.name for field in fields(Gpu))
+_NEEDED = frozenset(field.name for field in fields(Gpu) if field.default is MISSING)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,6 +63,9 @@ class HelperDevices:
         self._aside: dict[GpuId, _Aside] = {}
         self._slow_due_s: dict[GpuId, float] = {}
         self._troubles: dict[GpuId, str] = {}
+        self._readings: dict[GpuId, Readings] = {}
+        self._rests: dict[GpuId, tuple[GpuSample, float]] = {}
+        self._discover_due_s = 0.0
         self.starts_total = 0
 
     @property
@@ -74,7 +81,7 @@ class HelperDevices:
     async def sample(self) -> tuple[GpuSample, ...]:
         """One sample of each GPU that answered. Raises DeviceError when none did."""
         async with self._lock:
-            if not self._inventory:
+            if not self._inventory or self._clock.elapsed_s() >= self._discover_due_s:
                 await self._discover()
             child = await self._ready()
             troubles = dict.fromkeys(self._gone, "the driver no longer names it")
@@ -82,6 +89,10 @@ class HelperDevices:
             for gpu in (entry.gpu for entry in self._inventory):
                 if self._left_alone(gpu):
                     troubles[gpu] = "a call for it hung; it is left alone until that call returns, and for some time"
+                    continue
+                rest = self._rests.get(gpu)
+                if rest is not None and self._clock.elapsed_s() < rest[1]:
+                    samples.append(rest[0])
                     continue
                 try:
                     samples.append(await self._sample(child, gpu))
@@ -170,9 +181,11 @@ class HelperDevices:
         if self._aside and self._inventory:
             return self._inventory  # naming all GPUs would touch the one that is to be left alone
         child = await self._ready()
-        reply = await self._ask(child, {"do": "inventory"}, self._config.open_deadline_seconds)
+        # A driver that names no GPU at all may be one that has not found them yet: only a new start looks again.
+        reply = await self._ask(child, {"do": "inventory"}, self._config.open_deadline_seconds, fatal=True)
+        self._discover_due_s = self._clock.elapsed_s() + self._config.discovery_interval_seconds
         try:
-            found = tuple(Gpu(**{name: entry[name] for name in _GPU_FIELDS}) for entry in reply)
+            found = tuple(_gpu(entry) for entry in reply)
         except (TypeError, KeyError) as cause:
             error = DeviceError(f"the {self._vendor} helper sent an inventory that is none")
             await self._retire(error)
@@ -187,6 +200,9 @@ class HelperDevices:
             for place, entry in enumerate(found)
         }
         self._inventory = found
+        for kept in (self._readings, self._rests):
+            for gpu in kept.keys() - named:
+                del kept[gpu]
         return found
 
     async def _sample(self, child: Child, gpu: GpuId) -> GpuSample:
@@ -206,8 +222,10 @@ class HelperDevices:
         self._aside.pop(gpu, None)
         if not isinstance(reply, dict):
             raise DeviceError(f"the {self._vendor} helper sent a sample that is none")
-        readings = {name: value for name, value in reply.items() if name in _METRIC_NAMES and _is_number(value)}
-        return GpuSample(gpu=gpu, at_s=self._clock.wall_s(), **readings)
+        sample = self._readings.setdefault(gpu, Readings()).sample(gpu, self._clock.wall_s(), reply)
+        took_s = self._clock.elapsed_s() - now_s
+        self._rests[gpu] = (sample, now_s + took_s / _BUSY_MAX_RATIO)
+        return sample
 
     def _set_aside(self, gpu: GpuId, child: Child) -> None:
         hangs = self._aside[gpu].hangs + 1 if gpu in self._aside else 1
@@ -219,5 +237,8 @@ class HelperDevices:
         return aside is not None and (self._clock.elapsed_s() < aside.not_before_s or not aside.child.ended())
 
 
-def _is_number(value: object) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool)
+def _gpu(entry: Mapping[str, Any]) -> Gpu:
+    """Raises TypeError or KeyError when it is none."""
+    needed: dict[str, Any] = {name: entry[name] for name in _NEEDED}
+    optional: dict[str, Any] = {name: entry.get(name) for name in _GPU_FIELDS - _NEEDED}
+    return Gpu(**needed, **optional)

@@ -6,8 +6,11 @@ The helper must stay small (its memory counts as the agent's): this module and t
 from collections.abc import Mapping
 from typing import Protocol
 
-Reading = Mapping[str, float | None]
-"""Fields of `fleetd.model.telemetry.GpuSample` without `gpu` and `at_s`, in its units."""
+Number = float | None | list[tuple[str, float]]
+"""A metric (None: cannot be had; NaN: the library gave a number that is none) or a family: [(label, number)]."""
+Reading = Mapping[str, Number]
+"""Fields of `fleetd.model.telemetry.GpuSample` without `gpu` and `at_s`, in its units; what is not there may be left
+out. Whether a number can be true is judged by the parent (`readings.py`), for all vendors alike."""
 
 
 class VendorError(Exception):

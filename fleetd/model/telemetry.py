@@ -3,7 +3,7 @@
 
 A field's name is the metric without the `fleetd_gpu_` prefix, the proto field, the policy variable and the column.
 A *metric* is one number of a GPU. A *family* is one number for each link, ECC block or throttle reason of it: a tuple
-of (label value, number) in ascending order of the label, at most `LABELS_MAX` long, whose label has the same name
+of (label value, number) in the order of the links, blocks or reasons, at most `LABELS_MAX` long, whose label has the same name
 everywhere. Exporter, wire format and helper process follow from `METRICS` and `FAMILIES`; no list of them exists twice.
 """
 
@@ -15,8 +15,8 @@ from fleetd.model.ids import GpuId
 Kind = Literal["gauge", "counter"]
 Labelled = tuple[tuple[str, float], ...]
 """Numbers by label value, without repeats; empty: not supported by the part or not read this time."""
-LABELS_MAX = 32
-"""Label values of a family of one GPU. Of links a B200 has 18 and an MI300X 8, of ECC blocks an MI300X has 20."""
+LABELS_MAX = 36
+"""Label values of a family of one GPU. NVML names at most 36 links; an MI300X has 20 ECC blocks."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -60,7 +60,10 @@ def gpu_to_pb(gpu: Gpu) -> common_pb2.Gpu:
         index=unsigned(gpu.index, "inventory index", bits=32),
         vendor=name(gpu.vendor, "inventory vendor"),
         sku=label(gpu.sku, "inventory sku"),
-        pci_address=None if gpu.pci_address is None else name(gpu.pci_address, "inventory pci_address"),
+        pci_address=_optional(gpu.pci_address, "inventory pci_address"),
+        vbios=_optional(gpu.vbios, "inventory vbios"),
+        firmware=_optional(gpu.firmware, "inventory firmware"),
+        driver=_optional(gpu.driver, "inventory driver"),
     )
 
 
@@ -72,6 +75,9 @@ def gpu_from_pb(pb: common_pb2.Gpu) -> Gpu:
         vendor=name(pb.vendor, "inventory vendor"),
         sku=label(pb.sku, "inventory sku"),
         pci_address=name(pb.pci_address, "inventory pci_address") if pb.HasField("pci_address") else None,
+        vbios=name(pb.vbios, "inventory vbios") if pb.HasField("vbios") else None,
+        firmware=name(pb.firmware, "inventory firmware") if pb.HasField("firmware") else None,
+        driver=name(pb.driver, "inventory driver") if pb.HasField("driver") else None,
     )
 
 

@@ -72,7 +72,7 @@ def test_gpus_and_the_agent_itself_are_served() -> None:
     assert values["fleetd_gpu_energy_joules_total", "GPU-0"] == 5e12
     assert kinds["fleetd_gpu_energy_joules"] == "counter"
     assert values["fleetd_gpu_utilization_ratio", "GPU-0"] == 0.0
-    assert values["fleetd_gpu_info", "GPU-0", "0", "0000:1b:00.0", 'H200 "SXM"', "nvidia"] == 1.0
+    assert values["fleetd_gpu_info", "", "", "GPU-0", "0", "0000:1b:00.0", 'H200 "SXM"', "nvidia", ""] == 1.0
     assert values["fleetd_gpu_info", "GPU-1", "1", "", 'H200 "SXM"', "nvidia"] == 1.0
     assert values["fleetd_gpu_sample_age_seconds",] == 0.25
     assert values["fleetd_agent_uplink_connected",] == 1.0

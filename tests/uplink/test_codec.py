@@ -40,7 +40,17 @@ seconds = st.floats(allow_nan=False, allow_infinity=False, min_value=0)
 uint32 = st.integers(0, 2**32 - 1)
 maybe_names = st.none() | names
 
-gpus = st.builds(Gpu, gpu=names, index=uint32, vendor=names, sku=labels, pci_address=maybe_names)
+gpus = st.builds(
+    Gpu,
+    gpu=names,
+    index=uint32,
+    vendor=names,
+    sku=labels,
+    pci_address=maybe_names,
+    vbios=maybe_names,
+    firmware=maybe_names,
+    driver=maybe_names,
+)
 culprits = st.builds(Culprit, gpu=names, index=uint32, fault_class=st.sampled_from(FaultClass), why=texts)
 burnins = st.builds(
     BurninEnded,
@@ -250,7 +260,7 @@ def test_what_is_not_a_number_is_not_read(make: Any) -> None:
 
 def test_a_family_that_is_too_long_or_has_a_label_twice_is_refused() -> None:
     entries = [common_pb2.Labelled(label=str(n), value=n) for n in range(LABELS_MAX + 1)]
-    with pytest.raises(CodecError, match="sample fabric_link_up_ratio has 33 entries"):
+    with pytest.raises(CodecError, match="sample fabric_link_up_ratio has 37 entries"):
         codec.sample_from_pb(common_pb2.GpuSample(gpu="GPU-0", fabric_link_up_ratio=entries))
     with pytest.raises(CodecError, match="sample ecc_block_corrected_total has a label twice"):
         codec.sample_from_pb(common_pb2.GpuSample(gpu="GPU-0", ecc_block_corrected_total=entries[:1] * 2))

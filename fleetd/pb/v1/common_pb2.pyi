@@ -139,6 +139,9 @@ class Gpu(_message.Message):
     VENDOR_FIELD_NUMBER: _builtins.int
     SKU_FIELD_NUMBER: _builtins.int
     PCI_ADDRESS_FIELD_NUMBER: _builtins.int
+    VBIOS_FIELD_NUMBER: _builtins.int
+    FIRMWARE_FIELD_NUMBER: _builtins.int
+    DRIVER_FIELD_NUMBER: _builtins.int
     gpu: _builtins.str
     """UUID or serial, never an ordinal."""
     index: _builtins.int
@@ -147,6 +150,10 @@ class Gpu(_message.Message):
     """"nvidia", "amd" or "sim"."""
     sku: _builtins.str
     pci_address: _builtins.str
+    vbios: _builtins.str
+    firmware: _builtins.str
+    """Of the firmware that runs on the GPU."""
+    driver: _builtins.str
     def __init__(
         self,
         *,
@@ -155,14 +162,30 @@ class Gpu(_message.Message):
         vendor: _builtins.str = ...,
         sku: _builtins.str = ...,
         pci_address: _builtins.str | None = ...,
+        vbios: _builtins.str | None = ...,
+        firmware: _builtins.str | None = ...,
+        driver: _builtins.str | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_pci_address", b"_pci_address", "pci_address", b"pci_address"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_driver", b"_driver", "_firmware", b"_firmware", "_pci_address", b"_pci_address", "_vbios", b"_vbios", "driver", b"driver", "firmware", b"firmware", "pci_address", b"pci_address", "vbios", b"vbios"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_pci_address", b"_pci_address", "gpu", b"gpu", "index", b"index", "pci_address", b"pci_address", "sku", b"sku", "vendor", b"vendor"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_driver", b"_driver", "_firmware", b"_firmware", "_pci_address", b"_pci_address", "_vbios", b"_vbios", "driver", b"driver", "firmware", b"firmware", "gpu", b"gpu", "index", b"index", "pci_address", b"pci_address", "sku", b"sku", "vbios", b"vbios", "vendor", b"vendor"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__driver: _TypeAlias = _typing.Literal["driver"]  # noqa: Y015
+    _WhichOneofArgType__driver: _TypeAlias = _typing.Literal["_driver", b"_driver"]  # noqa: Y015
+    _WhichOneofReturnType__firmware: _TypeAlias = _typing.Literal["firmware"]  # noqa: Y015
+    _WhichOneofArgType__firmware: _TypeAlias = _typing.Literal["_firmware", b"_firmware"]  # noqa: Y015
     _WhichOneofReturnType__pci_address: _TypeAlias = _typing.Literal["pci_address"]  # noqa: Y015
     _WhichOneofArgType__pci_address: _TypeAlias = _typing.Literal["_pci_address", b"_pci_address"]  # noqa: Y015
+    _WhichOneofReturnType__vbios: _TypeAlias = _typing.Literal["vbios"]  # noqa: Y015
+    _WhichOneofArgType__vbios: _TypeAlias = _typing.Literal["_vbios", b"_vbios"]  # noqa: Y015
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__driver) -> _WhichOneofReturnType__driver | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__firmware) -> _WhichOneofReturnType__firmware | None: ...
+    @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__pci_address) -> _WhichOneofReturnType__pci_address | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__vbios) -> _WhichOneofReturnType__vbios | None: ...
 
 Global___Gpu: _TypeAlias = Gpu  # noqa: Y015
 
@@ -551,7 +574,7 @@ class GpuSample(_message.Message):
     fabric_transmit_bytes_per_second: _builtins.float
     @_builtins.property
     def throttle_active_ratio(self) -> _containers.RepeatedCompositeFieldContainer[Global___Labelled]:
-        """Families, in ascending order of the label."""
+        """Families, in the order of the links, blocks or reasons."""
 
     @_builtins.property
     def throttle_seconds_total(self) -> _containers.RepeatedCompositeFieldContainer[Global___Labelled]: ...
