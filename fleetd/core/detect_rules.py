@@ -36,6 +36,8 @@ _MINUTE_S = 60.0
 _SUSPENDED_STEP = 0xFFFF0
 """Reading the RAS counters of a suspended AMD GPU added this much to both, at each query (a public note)."""
 _STALE_READINGS = 60
+_SENSELESS = 5.0
+"""Readings left out within a minute: a single one comes with every reset of a driver."""
 _LINK_S = 10.0
 """Links train again after a reset, and while they do they are down."""
 _BRAKE = ("power_brake",)
@@ -71,12 +73,16 @@ def memory_errors(sample: GpuSample, notes: Notes, config: DetectConfig) -> Iter
     """Rates of ECC errors, unless the counters lie."""
     corrected, uncorrected = sample.ecc_corrected_total, sample.ecc_uncorrected_total
     before = notes.before("ecc.corrected", corrected), notes.before("ecc.uncorrected", uncorrected)
-    lies = None
+    # Of a part that has no such counters nothing is asked; the devices leave out, and count, what has no sense at all.
+    senseless = sum(value for _, value in sample.implausible_readings_total)
+    often = notes.count("senseless", senseless, at_least=_SENSELESS, within_s=_MINUTE_S)
+    lies, why = None, f"readings that cannot be true: {notes.rate('senseless')}"
     if None not in (corrected, uncorrected, *before):
         grown = (corrected or 0.0) - (before[0] or 0.0), (uncorrected or 0.0) - (before[1] or 0.0)
         lies = implausible(*grown, config)
-        why = f"between two readings {grown[0]:.0f} corrected and {grown[1]:.0f} uncorrected errors were added"
-        yield Seen(code=COUNTERS_IMPLAUSIBLE, bad=lies, why=why if lies else "the counters are plausible again")
+        if lies:
+            why = f"{grown[0]:.0f} corrected and {grown[1]:.0f} uncorrected errors at once, between two readings"
+    yield Seen(code=COUNTERS_IMPLAUSIBLE, bad=worst(lies, often), why=why)
     if lies:
         notes.forget("ecc.rate", "ecc.storm", "ecc.hard")
     hard = notes.count("ecc.hard", uncorrected, at_least=config.ecc_uncorrected_count, within_s=config.window_seconds)
@@ -84,11 +90,11 @@ def memory_errors(sample: GpuSample, notes: Notes, config: DetectConfig) -> Iter
     at_least = config.ecc_storm_per_second * _STORM_S
     storm = notes.count("ecc.storm", corrected, at_least=at_least, within_s=_STORM_S)
     yield Seen(code=ECC_STORM, bad=storm, why=f"corrected memory errors: {notes.rate('ecc.storm')}")
-    often = notes.count("ecc.rate", corrected, at_least=config.ecc_corrected_per_hour, within_s=_HOUR_S)
+    rate = notes.count("ecc.rate", corrected, at_least=config.ecc_corrected_per_hour, within_s=_HOUR_S)
     # A storm is told as such; that its rate is high, too, says nothing more.
     yield Seen(
         code=ECC_CORRECTED_RATE,
-        bad=None if storm else often,
+        bad=None if storm else rate,
         why=f"corrected memory errors: {notes.rate('ecc.rate')}",
     )
 
