@@ -1,16 +1,19 @@
 """Configuration of the devices; a module of its own, so that reading a configuration loads no adapter."""
 
+import re
 from dataclasses import dataclass
-from typing import Literal
 
 _GPUS_MAX = 64
+_BACKENDS = ("nvidia", "amd", "sim")
+_FACTORY = re.compile(r"[A-Za-z_][\w.]*:[A-Za-z_]\w*")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DevicesConfig:
     """Which GPUs the agent looks after, and how patient it is with their driver."""
 
-    backend: Literal["nvidia", "sim"] = "nvidia"
+    backend: str = "nvidia"
+    """`nvidia`, `amd`, `sim`, or `module:factory` of a reader of one's own (`fleetd.devices.reader.Reader`)."""
     gpus: int = 8
     """How many GPUs are simulated; of no meaning to another backend."""
     seed: int = 0
@@ -38,6 +41,8 @@ class DevicesConfig:
 
     def __post_init__(self) -> None:
         """Refuse what cannot work. Raises ValueError."""
+        if self.backend not in _BACKENDS and not _FACTORY.fullmatch(self.backend):
+            raise ValueError(f"backend: {self.backend!r} is none of {', '.join(_BACKENDS)} and no module:factory")
         if not 1 <= self.gpus <= _GPUS_MAX:
             raise ValueError(f"gpus: {self.gpus} is not between 1 and {_GPUS_MAX}")
         if self.fault is not None and self.backend != "sim":

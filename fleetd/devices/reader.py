@@ -23,7 +23,12 @@ class VendorError(Exception):
 
 
 class Reader(Protocol):
-    """One vendor's library. Any call may hang: only the helper's parent can know, and gives the helper up."""
+    """One vendor's library. Any call may hang: only the helper's parent can know, and gives the helper up.
+
+    A vendor of one's own is a class like this and `devices: {backend: "my_module:MyReader"}`; the agent's Python must
+    find the module. Nothing else is asked of it: hangs, deaths and insane values are met by the helper's parent, and
+    metrics and families that it sends under the catalogue's names are exported and sent to the controller.
+    """
 
     def open(self) -> None:
         """Import and initialise the library. Raises VendorError."""
