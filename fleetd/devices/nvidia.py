@@ -7,6 +7,7 @@ from typing import Any
 from fleetd.devices import nvidia_read
 from fleetd.devices.nvidia_calls import Calls, codes
 from fleetd.devices.nvidia_read import Gpm
+from fleetd.devices.parts import part_of
 from fleetd.devices.reader import Number, Reading, VendorError
 
 _MISSING = ("NVML_ERROR_LIBRARY_NOT_FOUND", "NVML_ERROR_DRIVER_NOT_LOADED", "NVML_ERROR_LIB_RM_VERSION_MISMATCH")
@@ -94,6 +95,7 @@ class NvidiaReader:
         nvml = self._nvml
         try:
             calls = Calls(nvml, nvml.nvmlDeviceGetHandleByUUID(gpu))
+            calls.part = part_of(_text(calls.get("nvmlDeviceGetName") or ""))
             self._gpus[gpu] = calls, Gpm(nvml, calls)
         except nvml.NVMLError as error:
             raise VendorError(str(error)) from error

@@ -6,6 +6,7 @@ Every function is named, not referenced: an older binding or an older driver lac
 from collections.abc import Iterable, Sequence
 from typing import Any
 
+from fleetd.devices.parts import Part
 from fleetd.devices.reader import VendorError
 
 _SILENT = (
@@ -39,6 +40,7 @@ class Calls:
 
     def __init__(self, nvml: Any, handle: Any) -> None:
         self._nvml = nvml
+        self.part: Part | None = None
         self.handle = handle
         self._silent = codes(nvml, _SILENT)
         self._for_good = codes(nvml, _FOR_GOOD)

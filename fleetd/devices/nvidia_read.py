@@ -70,9 +70,12 @@ def quick(nvml: Any, calls: Calls) -> dict[str, Number]:
     utilization = get("nvmlDeviceGetUtilizationRates")
     memory = get("nvmlDeviceGetMemoryInfo", nvml.nvmlMemory_v2)
     reasons = get("nvmlDeviceGetCurrentClocksEventReasons")
+    usage = scaled(get("nvmlDeviceGetPowerUsage"), 1e-3)
+    averaged = calls.part is None or calls.part.power_average is not None
+    instant = fields.get(("POWER_INSTANT", 0))
     return {
-        "power_watts": scaled(get("nvmlDeviceGetPowerUsage"), 1e-3),
-        "power_instant_watts": scaled(fields.get(("POWER_INSTANT", 0)), 1e-3),
+        "power_watts": usage if averaged else None,
+        "power_instant_watts": usage if instant is None and not averaged else scaled(instant, 1e-3),
         "power_limit_watts": scaled(get("nvmlDeviceGetEnforcedPowerLimit"), 1e-3),
         "temperature_celsius": scaled(get("nvmlDeviceGetTemperature", nvml.NVML_TEMPERATURE_GPU)),
         "memory_temperature_celsius": scaled(fields.get(("MEMORY_TEMP", 0))),
