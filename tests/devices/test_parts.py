@@ -14,8 +14,6 @@ DOCUMENT = Path(__file__).parents[2] / "fleetd" / "devices" / "METRICS.md"
 
 def test_the_document_is_fresh() -> None:
     assert DOCUMENT.read_text() == document(), "run `python -m fleetd.devices.metrics_table >` that file"
-        "run `python -m fleetd.devices.metrics_table > fleetd/devices/METRICS.md`"
-    )
 
 
 def test_the_map_speaks_of_the_catalogue_only() -> None:
