@@ -7,6 +7,7 @@ from dataclasses import dataclass
 import structlog
 
 from fleetd.agent.chores import Chores
+from fleetd.agent.detector import Detector
 from fleetd.agent.log_watch import LogWatch
 from fleetd.agent.sampler import Sampler
 from fleetd.model.host import Hello, Place
@@ -53,6 +54,7 @@ class Agent:
         watchdog_s: float | None,
         place: Place = NOWHERE,
         log_watch: LogWatch | None = None,
+        detector: Detector | None = None,
     ) -> None:
         """Wire the loops; start nothing.
 
@@ -71,6 +73,7 @@ class Agent:
             watchdog_s: how often the service manager wants a sign of life; None: never.
             place: where the host stands, as its configuration says.
             log_watch: reads the kernel log; None: nobody does.
+            detector: judges what `sampler` reads; None: nobody does.
         """
         self._host = host
         self._boot_id = boot_id
@@ -86,6 +89,7 @@ class Agent:
         self._watchdog_s = watchdog_s
         self._place = place
         self._log_watch = log_watch
+        self._detector = detector
         self._told_ahead_s = 0.0
 
     async def run(self, stop: asyncio.Event) -> None:
@@ -115,7 +119,7 @@ class Agent:
 
     def status(self) -> AgentStatus:
         """A snapshot of the agent for the exporter; may be called from another thread."""
-        sampler, chores, log = self._sampler, self._chores, self._log_watch
+        sampler, chores, log, detector = self._sampler, self._chores, self._log_watch, self._detector
         read_s = log.health.alive_s if log else None
         return AgentStatus(
             inventory=sampler.inventory,
@@ -126,7 +130,10 @@ class Agent:
             uplink_connected=self._uplink.connected,
             spool_pending=self._spool_gauges.pending(),
             spool_dropped_total=self._spool_gauges.dropped_total(),
-            findings_total=sampler.findings_total + chores.findings_total + (log.findings_total if log else 0),
+            findings_total=sampler.findings_total
+            + chores.findings_total
+            + (log.findings_total if log else 0)
+            + (detector.findings_total if detector else 0),
             kernel_log_age_s=None if read_s is None else self._clock.elapsed_s() - read_s,
             kernel_log_lost_total=log.health.lost_total if log else None,
             errors_total={
@@ -137,7 +144,8 @@ class Agent:
                 "report": chores.report_errors_total,
                 "store": sampler.store_errors_total
                 + chores.store_errors_total
-                + (log.store_errors_total if log else 0),
+                + (log.store_errors_total if log else 0)
+                + (detector.store_errors_total if detector else 0),
             },
             burnin_runs_total=dict(chores.runs_total),
         )

@@ -2,6 +2,7 @@
 
 import asyncio
 import math
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields
 
 import structlog
@@ -37,11 +38,23 @@ class SamplerConfig:
                 raise ValueError(f"{field.name}: {getattr(self, field.name)} is not above 0")
 
 
+Round = Callable[[tuple[GpuSample, ...], tuple[Gpu, ...], Mapping[GpuId, str]], None]
+"""Told of every round that was answered: the samples, the inventory, why a GPU is missing."""
+
+
 class Sampler:
     """Reads the GPUs until cancelled. Its attributes and properties may be read from another thread."""
 
     def __init__(
-        self, *, host: HostName, boot_id: BootId, devices: Devices, spool: Spool, clock: Clock, config: SamplerConfig
+        self,
+        *,
+        host: HostName,
+        boot_id: BootId,
+        devices: Devices,
+        spool: Spool,
+        clock: Clock,
+        config: SamplerConfig,
+        on_round: Round | None = None,
     ) -> None:
         self._host = host
         self._boot_id = boot_id
@@ -49,6 +62,7 @@ class Sampler:
         self._spool = spool
         self._clock = clock
         self._config = config
+        self._on_round = on_round
         self._watch = SilenceWatch(after_s=config.unresponsive_after_seconds, discovery_s=config.discovery_seconds)
         self._inventory: tuple[Gpu, ...] = ()
         self._inventory_known = False
@@ -69,6 +83,11 @@ class Sampler:
     def inventory(self) -> tuple[Gpu, ...]:
         """The GPUs of the last successful discovery; empty before it."""
         return self._inventory
+
+    @property
+    def driver_silent(self) -> bool:
+        """Whether nobody answers, and that has been told."""
+        return self._watch.driver_told
 
     @property
     def age_s(self) -> float | None:
@@ -113,6 +132,8 @@ class Sampler:
             return min(doubled_s, self._config.retry_max_seconds)
         self._samples, self._sampled_at_s = samples, self._clock.elapsed_s()
         answered = [sample.gpu for sample in samples]
+        if not {gpu.gpu for gpu in self._inventory}.issuperset(answered):
+            self._inventory_known = False  # one was added while we ran
         ended = self._watch.answers(answered, self._devices.troubles, began_s=began_s, began_at_s=began_at_s)
         for silence in ended:
             _log.warning("answers_again", gpu=silence.gpu, silent_s=round(self._clock.elapsed_s() - silence.since_s, 1))
@@ -120,6 +141,8 @@ class Sampler:
             _log.warning("sampling_again", after_failures=self._failures)
         self._failures = 0
         self._tell()
+        if self._on_round is not None:
+            self._on_round(samples, self._inventory, self._devices.troubles)
         return None
 
     def _discovered(self, inventory: tuple[Gpu, ...]) -> None:

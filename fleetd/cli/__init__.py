@@ -20,6 +20,7 @@ COMMANDS = {
     "automation": "fleetd.cli.fleetwide:command",
     "budget": "fleetd.cli.fleetwide:budget",
     "burnin": "fleetd.cli.burnin:command",
+    "check": "fleetd.cli.check:command",
     "controller": "fleetd.cli.controller:command",
     "demo": "fleetd.cli.demo:command",
     "faults": "fleetd.cli.faults:command",

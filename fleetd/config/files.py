@@ -8,9 +8,11 @@ from typing import Literal
 from fleetd.agent.chores import ChoresConfig
 from fleetd.agent.log_watch import KernelLogConfig
 from fleetd.agent.sampler import SamplerConfig
+from fleetd.agent.status_socket import StatusConfig
 from fleetd.burner import BurnerConfig
 from fleetd.config.strict import load
 from fleetd.controller.dispatcher import DispatcherConfig
+from fleetd.core.detect_config import DetectConfig
 from fleetd.devices.config import DevicesConfig
 from fleetd.exporter import ExporterConfig
 from fleetd.model.host import Place
@@ -34,6 +36,8 @@ class AgentConfig:
     """Where the host stands; budgets and comparisons by pool, rack or domain need it."""
     devices: DevicesConfig = field(default_factory=DevicesConfig)
     sampler: SamplerConfig = field(default_factory=SamplerConfig)
+    detect: DetectConfig = field(default_factory=DetectConfig)
+    status: StatusConfig = field(default_factory=StatusConfig)
     burner: BurnerConfig = field(default_factory=BurnerConfig)
     chores: ChoresConfig = field(default_factory=ChoresConfig)
     kernel_log: KernelLogConfig = field(default_factory=KernelLogConfig)

@@ -30,6 +30,14 @@ SENSOR_STALE = "telemetry.sensor.stale"
 SENSOR_ZERO = "telemetry.sensor.zero"
 RECOVERY = "nvidia.recovery_action"
 
+CODES = frozenset(
+    {
+        *(REMAP_FAILED, REMAP_PENDING, BAD_PAGES_PENDING, ECC_UNCORRECTED, ECC_CORRECTED_RATE, ECC_STORM),
+        *(COUNTERS_IMPLAUSIBLE, PCIE_DEGRADED, PCIE_REPLAYS, LINK_DOWN, LINK_UNEXPECTED, LINK_ERRORS),
+        *(POWER_BRAKE, THERMAL, CLOCK_STUCK, GPU_LOST, SENSOR_STALE, SENSOR_ZERO, RECOVERY),
+    }
+)
+"""Everything that detection can say."""
 _STORM_S = 10.0
 _HOUR_S = 3600.0
 _MINUTE_S = 60.0
