@@ -222,7 +222,7 @@ class HelperDevices:
         self._aside.pop(gpu, None)
         if not isinstance(reply, dict):
             raise DeviceError(f"the {self._vendor} helper sent a sample that is none")
-        sample = self._readings.setdefault(gpu, Readings()).sample(gpu, self._clock.wall_s(), reply)
+        sample = self._readings.setdefault(gpu, Readings()).sample(gpu, self._clock.wall_s(), reply, slow=slow)
         took_s = self._clock.elapsed_s() - now_s
         self._rests[gpu] = (sample, now_s + took_s / _BUSY_MAX_RATIO)
         return sample

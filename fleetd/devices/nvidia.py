@@ -8,7 +8,7 @@ from fleetd.devices import nvidia_read
 from fleetd.devices.nvidia_calls import Calls, codes
 from fleetd.devices.nvidia_read import Gpm
 from fleetd.devices.parts import part_of
-from fleetd.devices.reader import Number, Reading, VendorError
+from fleetd.devices.reader import Reading, VendorError
 
 _MISSING = ("NVML_ERROR_LIBRARY_NOT_FOUND", "NVML_ERROR_DRIVER_NOT_LOADED", "NVML_ERROR_LIB_RM_VERSION_MISMATCH")
 """Errors of opening the library that say that there is nothing to talk to."""
@@ -21,7 +21,6 @@ class NvidiaReader:
     def __init__(self) -> None:
         self._nvml: Any = None
         self._gpus: dict[str, tuple[Calls, Gpm]] = {}
-        self._slow: dict[str, dict[str, Number]] = {}
 
     def open(self) -> None:
         """Import `pynvml` and initialise NVML. Raises VendorError."""
@@ -86,10 +85,10 @@ class NvidiaReader:
         calls.last_error = ""
         reading = nvidia_read.quick(nvml, calls)
         if slow:
-            self._slow[gpu] = {**nvidia_read.slow(nvml, calls), **gpm.read()}
+            reading |= {**nvidia_read.slow(nvml, calls), **gpm.read()}
         if calls.last_error and all(value is None or value == [] for value in reading.values()):
             raise VendorError(calls.last_error)
-        return {**reading, **self._slow.get(gpu, {})}
+        return reading
 
     def _attach(self, gpu: str) -> tuple[Calls, Gpm]:
         nvml = self._nvml

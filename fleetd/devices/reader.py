@@ -37,7 +37,7 @@ class Reader(Protocol):
         """Fields of `fleetd.model.host.Gpu` of each GPU that can be named. Raises VendorError."""
 
     def sample(self, gpu: str, *, slow: bool) -> Reading:
-        """Read one GPU; with `slow` the expensive readings too, which are repeated until the next slow reading.
+        """Read one GPU; with `slow` the expensive readings too, which the parent keeps until the next.
 
         Raises VendorError when the GPU does not answer. A reading that the part does not have is None.
         """

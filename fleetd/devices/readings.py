@@ -30,6 +30,7 @@ def _limits(metric: str) -> tuple[float, float]:
     return next((limits for suffix, limits in _LIMITS.items() if metric.endswith(suffix)), _ANYTHING)
 
 
+_FAMILIES = frozenset(family.name for family in FAMILIES)
 _LIMITS_OF = {name: _limits(name) for name in _KINDS}
 
 
@@ -39,19 +40,27 @@ class Readings:
     def __init__(self) -> None:
         self._counters: dict[tuple[str, str], float] = {}  # bounded by the catalogue times LABELS_MAX
         self._implausible: dict[str, float] = {}
+        self._slow: dict[str, Any] = {}
 
-    def sample(self, gpu: GpuId, at_s: float, reply: Mapping[str, Any]) -> GpuSample:
-        """Make a sample of a reply's metrics (numbers) and families ([label, number] each); the rest is left out."""
+    def sample(self, gpu: GpuId, at_s: float, reply: Mapping[str, Any], *, slow: bool = False) -> GpuSample:
+        """Make a sample of a reply's metrics (numbers) and families ([label, number] each).
+
+        What the last `slow` reply told and this one does not speak of is kept: it was not read this time. A name that
+        is there without a number was read in vain, and is absent.
+        """
         found: dict[str, Any] = {}
-        for metric in METRICS:
-            value = self._plausible(metric.name, "", reply.get(metric.name))
-            if value is not None:
-                found[metric.name] = value
-        for family in FAMILIES:
-            entries = reply.get(family.name)
-            if isinstance(entries, list) and entries:
-                found[family.name] = self._labelled(family.name, entries[:LABELS_MAX])
+        for name, value in reply.items():
+            if name in _FAMILIES:
+                if isinstance(value, list) and value:
+                    found[name] = self._labelled(name, value[:LABELS_MAX])
+            elif name in _LIMITS_OF and (number := self._plausible(name, "", value)) is not None:
+                found[name] = number
+        if slow:
+            self._slow = found
+        else:
+            found = {name: value for name, value in self._slow.items() if name not in reply} | found
         if self._implausible:
+            found = dict(found)
             found["implausible_readings_total"] = tuple(sorted(self._implausible.items())[:LABELS_MAX])
         return GpuSample(gpu=gpu, at_s=at_s, **found)
 

@@ -10,8 +10,8 @@ from fleetd.model.ids import GpuId
 from fleetd.model.telemetry import FAMILIES, LABELS_MAX, METRICS, GpuSample
 
 
-def read(readings: Readings, **reply: Any) -> GpuSample:
-    return readings.sample(GpuId("GPU-0"), 1.0, reply)
+def read(readings: Readings, *, slow: bool = False, **reply: Any) -> GpuSample:
+    return readings.sample(GpuId("GPU-0"), 1.0, reply, slow=slow)
 
 
 @pytest.mark.parametrize(
@@ -52,6 +52,16 @@ def test_what_is_no_number_and_what_nobody_knows_is_left_out_without_a_word() ->
     odd = {"power_watts": "N/A", "temperature_celsius": None, "utilization_ratio": True, "unheard_of": 1.0}
     families = {"fabric_link_up_ratio": [["0"], 7, ["", 1.0], ["x" * 99, 1.0], ["3", "up"]]}
     assert read(Readings(), **odd, **families) == GpuSample(gpu=GpuId("GPU-0"), at_s=1.0)
+
+
+def test_dear_readings_are_kept_until_the_next_and_what_was_read_in_vain_is_not() -> None:
+    readings = Readings()
+    read(readings, slow=True, power_watts=500.0, energy_joules_total=7.0, fabric_link_up_ratio=[["0", 1.0]])
+    quick = read(readings, power_watts=None)
+    assert (quick.power_watts, quick.energy_joules_total) == (None, 7.0)
+    assert quick.fabric_link_up_ratio == (("0", 1.0),)
+    assert read(readings, slow=True, power_watts=500.0).energy_joules_total is None
+    assert read(readings, power_watts=501.0).energy_joules_total is None
 
 
 def test_a_family_is_bounded() -> None:
