@@ -130,6 +130,8 @@ def _turn(
     after = dict(episodes)
     for one in seen:
         before = after.get(one.code, CALM)
+        if before is CALM and not one.bad:
+            continue  # nearly always: what is calm and not bad stays calm
         episode, happened = turn(
             before, one.bad, now_s=now_s, at_s=at_s, raise_s=one.raise_s, clear_s=config.clear_seconds
         )

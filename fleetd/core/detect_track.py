@@ -39,7 +39,7 @@ def count(
         within_s: Length of the window, seconds.
     """
     if value is None:
-        return None if window is None else replace(window, verdict=None)
+        return window if window is None or window.verdict is None else replace(window, verdict=None)
     if window is None or value < window.value:
         return Window(start_s=now_s, value=value)
     grown, passed_s = value - window.value, now_s - window.start_s
@@ -133,11 +133,13 @@ def turn(
     load alone, and a GPU idles between. Any True begins that run anew.
     Invariant: between two RAISED of the same condition there is a CLEARED, and `clear_s` of False before that.
     """
+    if verdict is None and not kept.raised:
+        return CALM, Turn.NOTHING
     if verdict is None:
-        run_s = kept.run_s if kept.raised else 0.0
-        return replace(kept, run_s=run_s, last_s=None), Turn.NOTHING
+        return (kept if kept.last_s is None else replace(kept, last_s=None)), Turn.NOTHING
     if verdict is kept.raised:
-        return replace(kept, run_s=0.0, last_s=None), Turn.NOTHING
+        quiet = not kept.run_s and kept.last_s is None
+        return (kept if quiet else replace(kept, run_s=0.0, last_s=None)), Turn.NOTHING
     passed_s = 0.0 if kept.last_s is None else min(max(now_s - kept.last_s, 0.0), GAP_MAX_S)
     run_s = kept.run_s + passed_s
     if run_s < (raise_s if verdict else clear_s):

@@ -4,6 +4,7 @@ from typing import Any
 
 import pytest
 
+from fleetd.config.faults import load_catalogue
 from fleetd.core.gate import STANDING_MAX, Faults, Gate, Readiness, Standing, ended, expire, gate, proven, put
 from fleetd.core.policy import Action
 from fleetd.model.finding import Severity
@@ -105,3 +106,15 @@ def test_s36_a_flood_of_mild_faults_is_bounded_and_does_not_hide_the_bad_one() -
         faults = put(faults, fault(f"some.code.{number}", action=Action.MONITOR, last_s=float(number)))
     assert len(faults) == STANDING_MAX
     assert ask(faults).why.startswith("nvidia.xid.79")
+
+
+@pytest.mark.parametrize("code", ["amd.ras.gfx.ue", "amd.ras.umc.ue", "amd.bus.lost", "amd.reset.failed"])
+def test_s45_a_reset_that_says_it_succeeded_proves_nothing_on_amd(code: str) -> None:
+    """After an uncorrected error the driver's state may be undefined: only what computes rightly is trusted again."""
+    entry = load_catalogue().entry(code)
+    assert entry.known
+    faults = put({}, fault(code, clear=entry.clear, action=entry.action))
+    faults = ended(faults, code, G0, now_s=200.0)
+    faults = expire(faults, now_s=1e9)
+    assert ask(faults).readiness is Readiness.BAD
+    assert proven(faults) == {} or entry.clear in {"manual", "on_reboot"}

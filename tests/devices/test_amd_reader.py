@@ -1,5 +1,6 @@
 """The AMD reader over the real amdsmi binding, which loads a fake libamd_smi.so built here."""
 
+import asyncio
 import json
 import math
 import os
@@ -12,9 +13,12 @@ from typing import Any
 
 import pytest
 
+from fleetd.devices.config import DevicesConfig
+from fleetd.devices.helper import HelperDevices
 from fleetd.devices.readings import Readings
 from fleetd.model.ids import GpuId
 from fleetd.model.telemetry import GpuSample
+from tests.agent.fakes_agent import FakeClock
 from tests.fakelibs.amd_fake import MI300X, Scenario, bdf_of, build, uuid_of
 
 pytestmark = pytest.mark.skipif(shutil.which("gcc") is None, reason="gcc builds the fake library")
@@ -297,3 +301,24 @@ def test_every_number_is_finite_json(start: Start) -> None:
     numbers = [value for value in reply.values() if isinstance(value, int | float)]
     assert numbers
     assert all(math.isfinite(value) for value in numbers)
+
+
+def test_s32_a_gpu_whose_call_hangs_is_left_alone_and_the_others_go_on(tmp_path: Path, rocm: Path) -> None:
+    async def case() -> None:
+        scenario = Scenario(tmp_path / "scenario", gpus=3)
+        environ = {**os.environ, "ROCM_HOME": str(rocm), "FAKE_AMD_SMI": str(scenario.file)}
+        config = DevicesConfig(backend="amd", call_deadline_seconds=1.0, restart_first_seconds=0.001)
+        clock = FakeClock()
+        devices = HelperDevices(vendor="amd", clock=clock, config=config, environ=environ)
+        try:
+            assert len(await devices.sample()) == 3
+            scenario.put(1, {"hang.power_info": 1})
+            await devices.sample()
+            clock.now_s += 1.0
+            assert [sample.gpu for sample in await devices.sample()] == [G0, uuid_of(2)]
+            assert list(devices.troubles) == [G1]
+        finally:
+            scenario.let_go()
+            await devices.close()
+
+    asyncio.run(case())
