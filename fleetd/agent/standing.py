@@ -1,5 +1,6 @@
 """What stands against this host, kept from what goes through the spool: whoever sees a fault tells it there."""
 
+from fleetd.agent.standing_file import StandingFile
 from fleetd.core import gate
 from fleetd.core.detect import Detected
 from fleetd.core.detect_rules import CODES
@@ -17,11 +18,13 @@ _BURNIN = "burnin.failed"
 class StandingSpool:
     """A `Spool` that remembers what it was told."""
 
-    def __init__(self, spool: Spool, *, catalogue: Catalogue, clock: Clock) -> None:
+    def __init__(self, spool: Spool, *, catalogue: Catalogue, clock: Clock, file: StandingFile | None = None) -> None:
+        """`file` keeps what stands over a restart of the agent; None: it is forgotten with it."""
         self._spool = spool
         self._catalogue = catalogue
         self._clock = clock
-        self._faults: gate.Faults = {}
+        self._file = file
+        self._faults: gate.Faults = {} if file is None else file.load(now_s=clock.elapsed_s())
 
     @property
     def id(self) -> SpoolId:
@@ -51,13 +54,21 @@ class StandingSpool:
 
     def ended(self, episodes: tuple[Detected, ...]) -> None:
         """The detection has proof that these are over."""
+        after = self._faults
         for one in episodes:
-            self._faults = gate.ended(self._faults, one.code, one.gpu, now_s=self._clock.elapsed_s())
+            after = gate.ended(after, one.code, one.gpu, now_s=self._clock.elapsed_s())
+        self._become(after)
 
     def faults(self) -> gate.Faults:
         """What stands now."""
         self._faults = gate.expire(self._faults, now_s=self._clock.elapsed_s())
         return self._faults
+
+    def _become(self, faults: gate.Faults) -> None:
+        if faults != self._faults:
+            self._faults = faults
+            if self._file is not None:
+                self._file.save(faults)
 
     def _stand(self, fault: DeviceFault) -> None:
         if fault.code in _SILENCES:
@@ -74,11 +85,11 @@ class StandingSpool:
             last_s=self._clock.elapsed_s(),
             lasts=fault.code in CODES,
         )
-        self._faults = gate.put(self._faults, one)
+        self._become(gate.put(self._faults, one))
 
     def _burnt(self, ended: BurninEnded) -> None:
         if ended.verdict is Verdict.PASS:
-            self._faults = gate.proven(self._faults)
+            self._become(gate.proven(self._faults))
         if ended.verdict is not Verdict.FAIL or ended.fault_class in {FaultClass.SLOW, FaultClass.NONE}:
             return
         one = gate.Standing(
@@ -91,4 +102,4 @@ class StandingSpool:
             at_s=ended.at_s,
             last_s=self._clock.elapsed_s(),
         )
-        self._faults = gate.put(self._faults, one)
+        self._become(gate.put(self._faults, one))

@@ -12,6 +12,7 @@ from fleetd.agent.detector import Detector
 from fleetd.agent.log_watch import LogWatch
 from fleetd.agent.sampler import Sampler
 from fleetd.agent.standing import StandingSpool
+from fleetd.agent.standing_file import StandingFile
 from fleetd.agent.status_document import document
 from fleetd.agent.status_socket import StatusSocket
 from fleetd.burner import BurnerConfig, ProcessBurner
@@ -67,7 +68,7 @@ def build_agent(config: AgentConfig, clock: RealClock, systemd: Systemd) -> Buil
     folder = state_dir(config.state_dir)
     disk = SqliteSpool(folder / "spool.db", rng=entropy())
     catalogue = load_catalogue()
-    spool = StandingSpool(disk, catalogue=catalogue, clock=clock)
+    spool = StandingSpool(disk, catalogue=catalogue, clock=clock, file=StandingFile(folder / "standing.json", boot))
     orders = SqliteOrders(folder / "orders.db")
     devices: Devices = DEVICES.get(config.devices.backend, _vendor)(host, config, clock)
     detector = Detector(host=host, boot_id=boot, catalogue=catalogue, spool=spool, clock=clock, config=config.detect)

@@ -2,15 +2,20 @@
 
 import asyncio
 from dataclasses import replace
+from pathlib import Path
+
+import pytest
 
 from fleetd.agent.detector import Detector
 from fleetd.agent.sampler import Sampler, SamplerConfig
 from fleetd.agent.standing import StandingSpool
+from fleetd.agent.standing_file import StandingFile
 from fleetd.config.faults import load_catalogue
 from fleetd.core import detect_rules as codes
 from fleetd.core.detect_config import DetectConfig
 from fleetd.core.gate import Readiness, gate
 from fleetd.model.finding import BurninEnded, DeviceFault, FaultClass, FindingId, Scope, Severity, Verdict
+from fleetd.model.ids import BootId
 from fleetd.model.telemetry import GpuSample
 from tests.agent.fakes_agent import BOOT, HOST, FakeClock, FakeDevices, FakeSpool, gpu
 
@@ -140,3 +145,31 @@ def test_the_sampler_hands_every_answered_round_to_the_detection() -> None:
         assert list(bench.spool.faults()) == [(codes.GPU_LOST, gpu(1).gpu)], "silence is judged by the sampler"
 
     asyncio.run(case())
+
+
+def test_bad_stays_bad_over_a_restart_and_a_reboot_asks_the_controller(tmp_path: Path) -> None:
+    path = tmp_path / "standing.json"
+    clock = FakeClock()
+
+    def agent(boot: str = BOOT) -> StandingSpool:
+        file = StandingFile(path, BootId(boot))
+        return StandingSpool(FakeSpool(), catalogue=CATALOGUE, clock=clock, file=file)
+
+    first = agent()
+    detector = Detector(host=HOST, boot_id=BOOT, catalogue=CATALOGUE, spool=first, clock=clock, config=DetectConfig())
+    detector.round((replace(CALM, row_remap_failed_ratio=1.0),), INVENTORY, {})
+    clock.now_s += 10.0
+    again = agent().faults()
+    assert list(again) == [(codes.REMAP_FAILED, gpu(0).gpu)]
+    (one,) = again.values()
+    assert (one.lasts, one.last_s) == (False, clock.now_s)
+    assert one.why == next(iter(first.faults().values())).why
+    assert agent("another boot").faults() == {}
+
+
+@pytest.mark.parametrize("text", ["", "[]", "{}", '{"boot_id": "boot-1", "faults": [{"code": 1}]}', "\udcff"])
+def test_a_file_that_is_none_is_no_reason_not_to_start(tmp_path: Path, text: str) -> None:
+    path = tmp_path / "standing.json"
+    path.write_bytes(text.encode("utf-8", "surrogateescape"))
+    assert StandingFile(path, BOOT).load(now_s=0.0) == {}
+    StandingFile(tmp_path / "no" / "such", BOOT).save({})
