@@ -140,8 +140,8 @@ def versions(calls: Calls) -> dict[str, str | None]:
 
 
 def family(values: dict[str, float]) -> list[tuple[str, float]]:
-    """A family as it is sent: ascending labels."""
-    return sorted(values.items())
+    """A family as it is sent: in the order of the links, blocks or reasons."""
+    return list(values.items())
 
 
 def _text(value: Any) -> str | None:

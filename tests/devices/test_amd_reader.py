@@ -126,7 +126,7 @@ def test_an_mi300x_is_read_in_base_units(start: Start) -> None:
     assert (sample.memory_used_bytes, sample.memory_total_bytes) == (2.0**30, 196592 * 2.0**20)
     assert (sample.processes, sample.process_memory_bytes) == (1.0, 2.0**30)
     assert (sample.ecc_corrected_total, sample.ecc_uncorrected_total, sample.ecc_deferred_total) == (5.0, 0.0, 1.0)
-    assert sample.ecc_block_corrected_total == (("gfx", 1.0), ("umc", 4.0))
+    assert sample.ecc_block_corrected_total == (("umc", 4.0), ("gfx", 1.0))
     assert (sample.bad_pages_total, sample.bad_pages_pending) == (0.0, 0.0)
     assert (sample.pcie_link_width, sample.pcie_link_generation, sample.pcie_link_generation_max) == (16.0, 5.0, 5.0)
     assert (sample.pcie_replay_total, sample.pcie_recovery_total) == (2.0, 3.0)
