@@ -31,7 +31,6 @@ class AmdReader:
         self._smi: Any = None
         self._handles: dict[str, Any] = {}
         self._addresses: dict[str, str] = {}
-        self._slow: dict[str, dict[str, Any]] = {}
         self._gauges: dict[str, amd_readings.Between] = {}
         self._refused: dict[str, set[str]] = {}
 
@@ -97,11 +96,10 @@ class AmdReader:
         calls = _Calls(self._smi, handle, self._refused.setdefault(gpu, set()))
         between = self._gauges.setdefault(gpu, amd_readings.Between())
         reading = amd_readings.quick(calls, between)
-        if slow:
-            self._slow[gpu] = amd_readings.slow(calls, self._smi)
+        dear = amd_readings.slow(calls, self._smi) if slow else {}
         if calls.last_error and all(value is None or value == [] for value in reading.values()):
             raise VendorError(calls.last_error)
-        return {**reading, **self._slow.get(gpu, {})}
+        return {**reading, **dear}
 
     def close(self) -> None:
         """Shut the library down, so that a GPU reset finds no handle of ours."""

@@ -67,7 +67,7 @@ class Helper:
 
     def sample(self, gpu: str = G0, *, slow: bool = True) -> GpuSample:
         reply = self.ask(do="sample", gpu=gpu, slow=slow)
-        return self.readings.setdefault(gpu, Readings()).sample(GpuId(gpu), 0.0, reply["ok"])
+        return self.readings.setdefault(gpu, Readings()).sample(GpuId(gpu), 0.0, reply["ok"], slow=slow)
 
     def end(self) -> None:
         self.scenario.let_go()
