@@ -22,7 +22,8 @@ from fleetd.config.faults import load_catalogue
 from fleetd.config.files import AgentConfig
 from fleetd.core.faults.catalogue import Catalogue
 from fleetd.devices.helper import HelperDevices
-from fleetd.exporter import AgentCollector, BuildCollector, Exporter
+from fleetd.exporter.native import AgentCollector, BuildCollector
+from fleetd.exporter.server import Exporter
 from fleetd.model.host import Gpu
 from fleetd.model.ids import BootId, GpuId, HostName
 from fleetd.model.telemetry import GpuSample

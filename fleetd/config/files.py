@@ -14,7 +14,7 @@ from fleetd.config.strict import load
 from fleetd.controller.dispatcher import DispatcherConfig
 from fleetd.core.detect_config import DetectConfig
 from fleetd.devices.config import DevicesConfig
-from fleetd.exporter import ExporterConfig
+from fleetd.exporter.config import AgentExporterConfig, ExporterConfig
 from fleetd.model.host import Place
 from fleetd.uplink.config import ServerConfig, UplinkConfig
 
@@ -42,7 +42,7 @@ class AgentConfig:
     chores: ChoresConfig = field(default_factory=ChoresConfig)
     kernel_log: KernelLogConfig = field(default_factory=KernelLogConfig)
     uplink: UplinkConfig
-    exporter: ExporterConfig = field(default_factory=ExporterConfig)
+    exporter: AgentExporterConfig = field(default_factory=AgentExporterConfig)
 
     def __post_init__(self) -> None:
         """Refuse what cannot work. Raises ValueError."""

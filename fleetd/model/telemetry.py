@@ -3,8 +3,9 @@
 
 A field's name is the metric without the `fleetd_gpu_` prefix, the proto field, the policy variable and the column.
 A *metric* is one number of a GPU. A *family* is one number for each link, ECC block or throttle reason of it: a tuple
-of (label value, number) in the order of the links, blocks or reasons, at most `LABELS_MAX` long, whose label has the same name
-everywhere. Exporter, wire format and helper process follow from `METRICS` and `FAMILIES`; no list of them exists twice.
+of (label value, number) in the order of the links, blocks or reasons, at most `LABELS_MAX` long, whose label has the
+same name everywhere. Exporter, wire format and helper process follow from `METRICS` and `FAMILIES`; no list of them
+exists twice.
 """
 
 from dataclasses import dataclass, field, fields

@@ -10,7 +10,10 @@ from dataclasses import replace
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from fleetd.exporter import AgentCollector, BuildCollector, Collector, Exporter, ExporterConfig, parse_listen
+from fleetd.exporter.config import AgentExporterConfig, ExporterConfig, parse_listen
+from fleetd.exporter.native import AgentCollector, BuildCollector
+from fleetd.exporter.page import Collector
+from fleetd.exporter.server import Exporter
 from fleetd.model.host import Gpu
 from fleetd.model.ids import GpuId
 from fleetd.model.status import AgentStatus
@@ -72,9 +75,9 @@ def test_gpus_and_the_agent_itself_are_served() -> None:
     assert values["fleetd_gpu_energy_joules_total", "GPU-0"] == 5e12
     assert kinds["fleetd_gpu_energy_joules"] == "counter"
     assert values["fleetd_gpu_utilization_ratio", "GPU-0"] == 0.0
-    assert values["fleetd_gpu_info", "", "", "GPU-0", "0", "0000:1b:00.0", 'H200 "SXM"', "nvidia", ""] == 1.0
-    assert values["fleetd_gpu_info", "GPU-1", "1", "", 'H200 "SXM"', "nvidia"] == 1.0
-    assert values["fleetd_gpu_sample_age_seconds",] == 0.25
+    assert values["fleetd_gpu_info", "", "", "GPU-0", "0", "0000:1b:00.0", 'H200 "SXM"', "", "nvidia"] == 1.0
+    assert values["fleetd_gpu_info", "", "", "GPU-1", "1", "", 'H200 "SXM"', "", "nvidia"] == 1.0
+    assert values["fleetd_gpu_sample_age_seconds", "GPU-0"] == 0.25
     assert values["fleetd_agent_uplink_connected",] == 1.0
     assert values["fleetd_agent_spool_pending",] == 3.0
     assert values["fleetd_agent_findings_total",] == 4.0
@@ -173,6 +176,14 @@ def test_a_client_that_trickles_is_hung_up_on() -> None:
 )
 def test_addresses(listen: str, expected: tuple[str, int]) -> None:
     assert parse_listen(listen) == expected
+
+
+def test_what_cannot_be_served_is_refused_when_the_configuration_is_read() -> None:
+    assert AgentExporterConfig(compat="dcgm").listen == ExporterConfig().listen
+    with pytest.raises(ValueError, match="compat: 'rdc' is none of dcgm"):
+        AgentExporterConfig(compat="rdc")
+    with pytest.raises(ValueError, match=r"is no ADDRESS:PORT"):
+        AgentExporterConfig(listen="nowhere")
 
 
 @pytest.mark.parametrize(
