@@ -79,6 +79,13 @@ def stop_on_signals() -> asyncio.Event:
     return stop
 
 
+def reload_on_signal() -> asyncio.Event:
+    """An event that SIGHUP sets. Call it inside the running event loop, on the main thread."""
+    asked = asyncio.Event()
+    asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, asked.set)
+    return asked
+
+
 class Systemd:
     """The service manager's notification socket; silent when the process was not started by one.
 

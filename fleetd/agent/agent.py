@@ -92,8 +92,13 @@ class Agent:
         self._detector = detector
         self._told_ahead_s = 0.0
 
-    async def run(self, stop: asyncio.Event) -> None:
-        """Run until `stop` is set; a loop that ends in any other way ends the agent, with its exception."""
+    async def run(
+        self, stop: asyncio.Event, *, hup: asyncio.Event | None = None, reload: Callable[[], None] | None = None
+    ) -> None:
+        """Run until `stop` is set; a loop that ends in any other way ends the agent, with its exception.
+
+        Whenever `hup` is set, `reload` reads the configuration again.
+        """
         # READY before the first call into a driver: a driver that hangs must not keep the agent from starting.
         self._notify("READY=1")
         loops = {
@@ -103,6 +108,8 @@ class Agent:
         }
         if self._log_watch is not None:
             loops.add(asyncio.create_task(self._log_watch.run(), name="kernel_log"))
+        if hup is not None and reload is not None:
+            loops.add(asyncio.create_task(self._keep_config(hup, reload), name="reload"))
         if self._watchdog_s is not None:
             loops.add(asyncio.create_task(self._keep_alive(self._watchdog_s / 2), name="watchdog"))
         stopped = asyncio.create_task(stop.wait(), name="stop")
@@ -196,6 +203,22 @@ class Agent:
             if ended:
                 line.result()
                 raise RuntimeError("the uplink ended by itself, which it never should")
+
+    def stand(self, place: Place) -> None:
+        """The host stands here from now on; the controller is told with the next hello."""
+        if place != self._place:
+            self._place = place
+            self._sampler.inventory_changed.set()
+
+    async def _keep_config(self, asked: asyncio.Event, reload: Callable[[], None]) -> None:
+        """Read the configuration again whenever that is asked for, and tell the service manager when it is done."""
+        while True:
+            await asked.wait()
+            asked.clear()
+            # The time lets the service manager tell this reload from an older one: sd_notify(3).
+            self._notify(f"RELOADING=1\nMONOTONIC_USEC={self._clock.elapsed_s() * 1e6:.0f}")
+            reload()
+            self._notify("READY=1")
 
     async def _keep_alive(self, interval_s: float) -> None:
         """Tell the service manager that the event loop turns; whether a driver answers is not its business."""

@@ -37,6 +37,10 @@ class Detector:
         self.findings_total = 0
         self.store_errors_total = 0
 
+    def configure(self, config: DetectConfig) -> None:
+        """Judge by this from the next round on; what was counted so far stays."""
+        self._config = config
+
     def round(self, samples: Sequence[GpuSample], inventory: Sequence[Gpu], troubles: Mapping[GpuId, str]) -> None:
         """Judge the readings of one round; never raises."""
         found = detect(

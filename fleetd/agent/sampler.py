@@ -12,7 +12,7 @@ from fleetd.model.finding import DeviceFault, FaultClass, Scope, Severity
 from fleetd.model.host import Gpu
 from fleetd.model.ids import BootId, FindingId, GpuId, HostName
 from fleetd.model.telemetry import GpuSample
-from fleetd.ports import Clock, DeviceError, Devices, DriverMissing, Spool, StoreError
+from fleetd.ports import Clock, DeviceError, Devices, DevicesReleased, DriverMissing, Spool, StoreError
 
 _log = structlog.get_logger(__name__)
 
@@ -80,6 +80,16 @@ class Sampler:
         self.store_errors_total = 0
 
     @property
+    def config(self) -> SamplerConfig:
+        """What it goes by now."""
+        return self._config
+
+    def configure(self, config: SamplerConfig) -> None:
+        """Go by this from the next cycle on."""
+        self._config = config
+        self._watch.configure(after_s=config.unresponsive_after_seconds, discovery_s=config.discovery_seconds)
+
+    @property
     def inventory(self) -> tuple[Gpu, ...]:
         """The GPUs of the last successful discovery; empty before it."""
         return self._inventory
@@ -102,10 +112,10 @@ class Sampler:
 
     async def run(self) -> None:
         """Sample until cancelled."""
-        interval_s = self._config.interval_seconds
         due_s = self._clock.elapsed_s()
         while True:
             wait_s = await self.sample_once()
+            interval_s = self._config.interval_seconds
             now_s = self._clock.elapsed_s()
             due_s = due_s + interval_s if wait_s is None else now_s + wait_s
             if due_s < now_s:  # never catch up in a burst: the past cannot be sampled any more
@@ -121,6 +131,11 @@ class Sampler:
             if not self._inventory_known:
                 self._discovered(await self._devices.inventory())
             samples = await self._devices.sample()
+        except DevicesReleased:
+            self._watch.rest()
+            self._inventory_known = False  # another GPU may stand there afterwards
+            self.silent_gpus = self._failures = 0
+            return self._config.interval_seconds
         except DeviceError as error:
             code = MISSING if isinstance(error, DriverMissing) else UNRESPONSIVE
             self._watch.fails(code, str(error), began_s=began_s, began_at_s=began_at_s)

@@ -40,6 +40,18 @@ class SilenceWatch:
         self._gpus: dict[GpuId, Silence] = {}  # bounded by the GPUs of the host, as the adapter names them
         self._told: set[tuple[str, GpuId | None]] = set()
 
+    def configure(self, *, after_s: float, discovery_s: float) -> None:
+        """Be as patient as this from now on."""
+        self._after_s = after_s
+        self._discovery_s = discovery_s
+
+    def rest(self) -> None:
+        """Nobody is asked for some time: what was silent has to be silent anew, as after a start."""
+        self._driver = None
+        self._gpus.clear()
+        self._told.clear()
+        self._discovered = False
+
     @property
     def told_gpus(self) -> int:
         """GPUs whose present silence has been told."""

@@ -1,16 +1,18 @@
-"""`fleetd agent`: run the agent of this host until it is stopped; `fleetd agent status`: ask the running one."""
+"""`fleetd agent`: run the agent of this host until it is stopped; its `status`, `release`, `attach`: talk to it."""
 
 from pathlib import Path
 from typing import Any
 
 import click
 
-from fleetd.agent.status_client import NoAnswer, ask
+from fleetd.agent.status_client import NoAnswer, Refused, ask, tell
 from fleetd.cli.check import socket_option
-from fleetd.cli.failure import CANNOT_JUDGE, Failure
+from fleetd.cli.failure import BAD, CANNOT_JUDGE, Failure
 from fleetd.cli.jsonout import write_json
 
 _TIMEOUT_S = 2.0
+_RELEASE_S = 40.0
+"""A release waits for the call into the driver that is under way: at most the deadline of opening the library."""
 
 
 @click.group(name="agent", invoke_without_command=True)
@@ -29,7 +31,7 @@ def command(context: click.Context, path: Path | None) -> None:
     from fleetd.ports import PortError  # noqa: PLC0415
 
     try:
-        run_agent(load_agent(path))
+        run_agent(load_agent(path), path)
     except (ConfigError, PortError) as error:
         raise Failure(str(error)) from error
 
@@ -54,6 +56,37 @@ def status(json_path: str | None, socket: Path) -> None:
     for gpu in found["gpus"]:
         click.echo(f"GPU {gpu['index']}  {gpu['gpu']}  {gpu['sku']}  {'answers' if gpu['answers'] else 'silent'}")
         _events(f"GPU {gpu['index']}", gpu["events"])
+
+
+@command.command(name="release")
+@click.option(
+    "--for", "seconds", type=click.FloatRange(0, 3600, min_open=True), required=True, help="Seconds, at most 3600."
+)
+@socket_option
+def release(seconds: float, socket: Path) -> None:
+    """Have the agent let go of all GPUs for some time, so that they can be reset or their driver be changed.
+
+    Exit code 0: no process of the agent holds a GPU. 1: one does, or it was refused. 3: no agent answers.
+    """
+    _tell(socket, {"do": "release", "seconds": seconds})
+    click.echo(f"released for {seconds:g} s: no process of the agent holds a GPU; `fleetd agent attach` ends it before")
+
+
+@command.command(name="attach")
+@socket_option
+def attach(socket: Path) -> None:
+    """Have the agent take the GPUs up again before the time of a release is over."""
+    _tell(socket, {"do": "attach"})
+    click.echo("attached: the agent reads the GPUs again")
+
+
+def _tell(socket: Path, request: dict[str, Any]) -> None:
+    try:
+        tell(socket, request, timeout_s=_RELEASE_S)
+    except NoAnswer as error:
+        raise Failure(str(error), exit_code=CANNOT_JUDGE) from None
+    except Refused as error:
+        raise Failure(f"{request['do']}: {error}", exit_code=BAD) from None
 
 
 def _events(where: str, events: list[dict[str, Any]]) -> None:

@@ -2,34 +2,50 @@
 
 import asyncio
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
 
 from fleetd import __version__
 from fleetd.agent.agent import Agent, SpoolGauges
+from fleetd.agent.attachment import Attachment, PatientBurner
 from fleetd.agent.chores import Chores
+from fleetd.agent.control_socket import ControlSocket
 from fleetd.agent.detector import Detector
 from fleetd.agent.log_watch import LogWatch
 from fleetd.agent.sampler import Sampler
 from fleetd.agent.standing import StandingSpool
 from fleetd.agent.standing_file import StandingFile
+from fleetd.agent.status_client import control_socket
 from fleetd.agent.status_document import document
 from fleetd.agent.status_socket import StatusSocket
 from fleetd.burner import BurnerConfig, ProcessBurner
 from fleetd.compose.kernel_log import kernel_log
 from fleetd.compose.places import state_dir
+from fleetd.compose.reload import Reloader
 from fleetd.config.faults import load_catalogue
 from fleetd.config.files import AgentConfig
 from fleetd.core.faults.catalogue import Catalogue
 from fleetd.devices.helper import HelperDevices
 from fleetd.exporter.native import AgentCollector, BuildCollector
+from fleetd.exporter.page import Collector
 from fleetd.exporter.server import Exporter
 from fleetd.model.host import Gpu
 from fleetd.model.ids import BootId, GpuId, HostName
 from fleetd.model.telemetry import GpuSample
 from fleetd.ports import Clock, Devices, Spool
 from fleetd.sim.gpu import SimDevices
-from fleetd.system import RealClock, Systemd, boot_id, entropy, host_name, setup_logging, stop_on_signals
+from fleetd.system import (
+    RealClock,
+    Systemd,
+    boot_id,
+    entropy,
+    host_name,
+    reload_on_signal,
+    setup_logging,
+    stop_on_signals,
+)
 from fleetd.uplink.client import GrpcUplink
 from fleetd.uplink.orders import SqliteOrders
 from fleetd.uplink.spool import SqliteSpool
@@ -57,13 +73,15 @@ class BuiltAgent:
 
     agent: Agent
     status: StatusSocket
+    control: ControlSocket
+    reloader: Reloader
     uplink: GrpcUplink
     spool: SqliteSpool
     orders: SqliteOrders
 
 
-def build_agent(config: AgentConfig, clock: RealClock, systemd: Systemd) -> BuiltAgent:
-    """Wire an agent. Raises StoreError when its state directory cannot be used."""
+def build_agent(config: AgentConfig, path: Path, clock: RealClock, systemd: Systemd) -> BuiltAgent:
+    """Wire an agent whose configuration was read from `path`. Raises StoreError: its state directory cannot be used."""
     host = HostName(config.host) if config.host else host_name()
     boot = boot_id()
     folder = state_dir(config.state_dir)
@@ -71,7 +89,7 @@ def build_agent(config: AgentConfig, clock: RealClock, systemd: Systemd) -> Buil
     catalogue = load_catalogue()
     spool = StandingSpool(disk, catalogue=catalogue, clock=clock, file=StandingFile(folder / "standing.json", boot))
     orders = SqliteOrders(folder / "orders.db")
-    devices: Devices = DEVICES.get(config.devices.backend, _vendor)(host, config, clock)
+    attachment = Attachment(DEVICES.get(config.devices.backend, _vendor)(host, config, clock), clock=clock)
     detector = Detector(host=host, boot_id=boot, catalogue=catalogue, spool=spool, clock=clock, config=config.detect)
 
     def judge(samples: tuple[GpuSample, ...], inventory: tuple[Gpu, ...], troubles: Mapping[GpuId, str]) -> None:
@@ -79,13 +97,13 @@ def build_agent(config: AgentConfig, clock: RealClock, systemd: Systemd) -> Buil
         spool.ended(detector.take_cleared())
 
     sampler = Sampler(
-        host=host, boot_id=boot, devices=devices, spool=spool, clock=clock, config=config.sampler, on_round=judge
+        host=host, boot_id=boot, devices=attachment, spool=spool, clock=clock, config=config.sampler, on_round=judge
     )
     chores = Chores(
         host=host,
         boot_id=boot,
         orders=orders,
-        burner=ProcessBurner(host=host, config=_burner_config(config)),
+        burner=PatientBurner(ProcessBurner(host=host, config=_burner_config(config)), attachment),
         spool=spool,
         clock=clock,
         reports=folder / "burnin",
@@ -99,7 +117,7 @@ def build_agent(config: AgentConfig, clock: RealClock, systemd: Systemd) -> Buil
         sampler=sampler,
         chores=chores,
         uplink=uplink,
-        devices=devices,
+        devices=attachment,
         spool=spool,
         spool_gauges=SpoolGauges(pending=lambda: disk.depth, dropped_total=lambda: disk.dropped_total),
         clock=clock,
@@ -109,8 +127,10 @@ def build_agent(config: AgentConfig, clock: RealClock, systemd: Systemd) -> Buil
         log_watch=_log_watch(config, host, boot, catalogue=catalogue, spool=spool, clock=clock, sampler=sampler),
         detector=detector,
     )
+    reloader = Reloader(path, config, apply=_live(agent, sampler, detector), clock=clock)
+    at = config.status.socket or folder / "agent.sock"
     status = StatusSocket(
-        config.status.socket or folder / "agent.sock",
+        at,
         lambda: document(
             host=host,
             boot_id=boot,
@@ -118,10 +138,40 @@ def build_agent(config: AgentConfig, clock: RealClock, systemd: Systemd) -> Buil
             status=agent.status(),
             faults=spool.faults(),
             driver_silent=sampler.driver_silent,
-            stale_s=config.sampler.stale_after_seconds,
+            stale_s=sampler.config.stale_after_seconds,
+            released_s=attachment.released_s,
         ),
     )
-    return BuiltAgent(agent=agent, status=status, uplink=uplink, spool=disk, orders=orders)
+    control = ControlSocket(control_socket(at), _requests(attachment))
+    return BuiltAgent(
+        agent=agent, status=status, control=control, reloader=reloader, uplink=uplink, spool=disk, orders=orders
+    )
+
+
+def _live(agent: Agent, sampler: Sampler, detector: Detector) -> Callable[[AgentConfig], None]:
+    """What makes `reload.LIVE` take effect."""
+
+    def apply(config: AgentConfig) -> None:
+        sampler.configure(config.sampler)
+        detector.configure(config.detect)
+        agent.stand(config.place)
+
+    return apply
+
+
+def _requests(attachment: Attachment) -> Callable[[dict[str, Any]], Awaitable[str]]:
+    """What may be asked for over the control socket."""
+
+    async def carry_out(request: dict[str, Any]) -> str:
+        match request:
+            case {"do": "release", "seconds": int() | float() as seconds, **rest} if not rest:
+                return await attachment.release(seconds)
+            case {"do": "attach", **rest} if not rest:
+                attachment.attach()
+                return ""
+        raise ValueError("known are release with seconds, and attach")
+
+    return carry_out
 
 
 def _log_watch(
@@ -158,19 +208,22 @@ def _burner_config(config: AgentConfig) -> BurnerConfig:
     return replace(config.burner, backend="sim", gpus=config.devices.gpus, inject=config.devices.fault)
 
 
-def run_agent(config: AgentConfig) -> None:
-    """Run an agent until SIGTERM or SIGINT. Raises PortError when it cannot start."""
+def run_agent(config: AgentConfig, path: Path) -> None:
+    """Run an agent until SIGTERM or SIGINT; SIGHUP reads `path` again. Raises PortError when it cannot start."""
     setup_logging()
-    asyncio.run(_agent(config))
+    asyncio.run(_agent(config, path))
 
 
-async def _agent(config: AgentConfig) -> None:
-    built = build_agent(config, RealClock(), Systemd(os.environ))
-    exporter = Exporter(config.exporter.listen, [AgentCollector(built.agent.status), BuildCollector(__version__)])
+async def _agent(config: AgentConfig, path: Path) -> None:
+    built = build_agent(config, path, RealClock(), Systemd(os.environ))
+    collectors: list[Collector] = [AgentCollector(built.agent.status), BuildCollector(__version__), built.reloader]
+    exporter = Exporter(config.exporter.listen, collectors)
     try:
         await built.status.start()
-        await built.agent.run(stop_on_signals())
+        await built.control.start()
+        await built.agent.run(stop_on_signals(), hup=reload_on_signal(), reload=built.reloader.reload)
     finally:
+        await built.control.close()
         await built.status.close()
         exporter.close()
         built.spool.close()

@@ -111,13 +111,18 @@ class HelperDevices:
                 await self._retire(error)
             raise error
 
-    async def close(self) -> None:
-        """End the helper, so that no handle of ours is open; idempotent."""
+    async def close(self) -> str:
+        """End the helper, so that no handle of ours is open; see `Devices`."""
         async with self._lock:
             child, self._child = self._child, None
             if child is not None and not await child.end():
                 self._abandoned.append(child)
             self._reap()
+            # Who asks again has reset something, or waited: what went wrong before need not be so any more.
+            self._failures, self._not_before_s, self._discover_due_s = 0, 0.0, 0.0
+            self._aside = {gpu: aside for gpu, aside in self._aside.items() if not aside.child.ended()}
+            stuck = [str(child.pid) for child in self._abandoned]
+            return f"still inside the {self._vendor} driver: helper process {', '.join(stuck)}" if stuck else ""
 
     # ── the helper's life ───────────────────────────────────────────────────────────────────────────────────────────
 

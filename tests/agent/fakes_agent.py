@@ -76,8 +76,9 @@ class FakeDevices:
             raise answer
         return answer
 
-    async def close(self) -> None:
+    async def close(self) -> str:
         self.closed = True
+        return ""
 
 
 class FakeSpool:
