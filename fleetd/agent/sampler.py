@@ -134,6 +134,7 @@ class Sampler:
         except DevicesReleased:
             self._watch.rest()
             self._inventory_known = False  # another GPU may stand there afterwards
+            self._samples, self._sampled_at_s = (), None  # and what was read before proves nothing about it
             self.silent_gpus = self._failures = 0
             return self._config.interval_seconds
         except DeviceError as error:

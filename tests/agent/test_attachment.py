@@ -79,6 +79,7 @@ def test_released_gpus_are_no_silent_gpus_and_get_their_time_to_come_back() -> N
             assert await sampler.sample_once() == 1.0
             clock.now_s += 1.0
         assert spool.findings == []
+        assert (sampler.latest(), sampler.age_s) == ((), None)
         began_s = clock.now_s
         while not spool.findings:
             clock.now_s += await sampler.sample_once() or 1.0
