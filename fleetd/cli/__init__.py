@@ -19,6 +19,7 @@ COMMANDS = {
     "agent": "fleetd.cli.agent:command",
     "automation": "fleetd.cli.fleetwide:command",
     "budget": "fleetd.cli.fleetwide:budget",
+    "bundle": "fleetd.cli.bundle:command",
     "burnin": "fleetd.cli.burnin:command",
     "check": "fleetd.cli.check:command",
     "controller": "fleetd.cli.controller:command",
