@@ -4,11 +4,13 @@ Everything here is handed to the rest of the daemon as a value, so that tests an
 """
 
 import asyncio
+import concurrent.futures
 import os
 import random
 import signal
 import socket
 import sys
+import threading
 import time
 import uuid
 from collections.abc import Callable, Mapping
@@ -52,6 +54,25 @@ async def run_blocking(function: Callable[[], _T]) -> _T:
     return await asyncio.to_thread(function)
 
 
+async def run_on_daemon(function: Callable[[], _T]) -> _T:
+    """Run a blocking function on a thread of its own that the end of the process does not wait for.
+
+    For reads that the kernel may keep waiting without end. A cancelled caller stops waiting, the function runs on: see
+    to it that only so many are started.
+    """
+    done: concurrent.futures.Future[_T] = concurrent.futures.Future()
+
+    def work() -> None:
+        try:
+            done.set_result(function())
+        except BaseException as error:  # noqa: BLE001 - it is raised where it is awaited
+            done.set_exception(error)
+
+    done.set_running_or_notify_cancel()  # so that a cancelled caller does not cancel the result under the thread
+    threading.Thread(target=work, daemon=True).start()
+    return await asyncio.wrap_future(done)
+
+
 def boot_id(path: Path = _BOOT_ID) -> BootId:
     """The kernel's boot id.
 
@@ -68,6 +89,15 @@ def boot_id(path: Path = _BOOT_ID) -> BootId:
 def host_name() -> HostName:
     """The name that the kernel gives this host; a configuration may name it otherwise."""
     return HostName(socket.gethostname())
+
+
+def resident_bytes(pid: int, proc: Path = Path("/proc")) -> float:
+    """Resident memory of a process; 0 once it is gone. Takes no lock of it: also of one that hangs in a driver."""
+    try:
+        pages = int((proc / str(pid) / "statm").read_text(encoding="ascii").split()[1])
+    except (OSError, ValueError, IndexError):
+        return 0.0
+    return float(pages * os.sysconf("SC_PAGE_SIZE"))
 
 
 def stop_on_signals() -> asyncio.Event:
@@ -112,14 +142,15 @@ class Systemd:
             structlog.get_logger(__name__).warning("systemd_not_notified", state=state, error=str(error))
 
 
-def setup_logging(stream: TextIO = sys.stderr) -> None:
-    """Log to `stream`: one JSON object a line into a pipe or file, coloured text on a terminal."""
+def setup_logging(stream: TextIO = sys.stderr, *, limit: structlog.typing.Processor | None = None) -> None:
+    """Log to `stream`: one JSON object a line into a pipe or file, coloured text on a terminal; `limit` drops lines."""
     terminal = stream.isatty()
     renderer: structlog.typing.Processor = (
         structlog.dev.ConsoleRenderer() if terminal else structlog.processors.JSONRenderer()
     )
     structlog.configure(
         processors=[
+            *(() if limit is None else (limit,)),
             structlog.contextvars.merge_contextvars,
             structlog.processors.add_log_level,
             structlog.processors.TimeStamper(fmt="iso", utc=True, key="at"),

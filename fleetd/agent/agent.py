@@ -1,8 +1,9 @@
 """The agent: its loops side by side, from READY to the end within two seconds of being told to stop."""
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine, Mapping
 from dataclasses import dataclass
+from typing import Any
 
 import structlog
 
@@ -21,6 +22,8 @@ _log = structlog.get_logger(__name__)
 CAPABILITIES = ("burnin", "telemetry")
 NOWHERE = Place()
 """The place of a host whose configuration says nothing about it."""
+Loop = Callable[[], Coroutine[Any, Any, None]]
+"""Runs until it is cancelled."""
 _STOP_S = 2.0
 _CLOCK_SET_S = 30.0
 """How far the wall clock may go astray before the controller is told: far more than a time service slews."""
@@ -55,6 +58,7 @@ class Agent:
         place: Place = NOWHERE,
         log_watch: LogWatch | None = None,
         detector: Detector | None = None,
+        companions: Mapping[str, Loop] | None = None,
     ) -> None:
         """Wire the loops; start nothing.
 
@@ -74,6 +78,7 @@ class Agent:
             place: where the host stands, as its configuration says.
             log_watch: reads the kernel log; None: nobody does.
             detector: judges what `sampler` reads; None: nobody does.
+            companions: further loops by name, that run as long as the agent does.
         """
         self._host = host
         self._boot_id = boot_id
@@ -90,6 +95,7 @@ class Agent:
         self._place = place
         self._log_watch = log_watch
         self._detector = detector
+        self._companions = dict(companions or {})
         self._told_ahead_s = 0.0
 
     async def run(
@@ -106,6 +112,7 @@ class Agent:
             asyncio.create_task(self._chores.run(), name="chores"),
             asyncio.create_task(self._keep_uplink(), name="uplink"),
         }
+        loops |= {asyncio.create_task(run(), name=name) for name, run in self._companions.items()}
         if self._log_watch is not None:
             loops.add(asyncio.create_task(self._log_watch.run(), name="kernel_log"))
         if hup is not None and reload is not None:

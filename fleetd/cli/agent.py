@@ -9,6 +9,7 @@ from fleetd.agent.status_client import NoAnswer, Refused, ask, tell
 from fleetd.cli.check import socket_option
 from fleetd.cli.failure import BAD, CANNOT_JUDGE, Failure
 from fleetd.cli.jsonout import write_json
+from fleetd.exporter.config import COMPAT
 
 _TIMEOUT_S = 2.0
 _RELEASE_S = 40.0
@@ -17,8 +18,9 @@ _RELEASE_S = 40.0
 
 @click.group(name="agent", invoke_without_command=True)
 @click.option("--config", "path", type=click.Path(path_type=Path), help="YAML file of `kind: Agent`.")
+@click.option("--compat", type=click.Choice(COMPAT), help="Serve the metrics under these names, too; as in the file.")
 @click.pass_context
-def command(context: click.Context, path: Path | None) -> None:
+def command(context: click.Context, path: Path | None, compat: str | None) -> None:
     """Run the agent of this host: metrics, findings, burn-ins that the controller orders."""
     if context.invoked_subcommand is not None:
         return
@@ -31,7 +33,7 @@ def command(context: click.Context, path: Path | None) -> None:
     from fleetd.ports import PortError  # noqa: PLC0415
 
     try:
-        run_agent(load_agent(path), path)
+        run_agent(load_agent(path), path, compat=compat)
     except (ConfigError, PortError) as error:
         raise Failure(str(error)) from error
 

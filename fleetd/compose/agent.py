@@ -2,7 +2,7 @@
 
 import asyncio
 import os
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -13,6 +13,7 @@ from fleetd.agent.attachment import Attachment, PatientBurner
 from fleetd.agent.chores import Chores
 from fleetd.agent.control_socket import ControlSocket
 from fleetd.agent.detector import Detector
+from fleetd.agent.fault_tally import FaultTally
 from fleetd.agent.log_watch import LogWatch
 from fleetd.agent.sampler import Sampler
 from fleetd.agent.standing import StandingSpool
@@ -21,14 +22,15 @@ from fleetd.agent.status_client import control_socket
 from fleetd.agent.status_document import document
 from fleetd.agent.status_socket import StatusSocket
 from fleetd.burner import BurnerConfig, ProcessBurner
+from fleetd.compose.companions import build_companions, collectors
 from fleetd.compose.kernel_log import kernel_log
+from fleetd.compose.log_limit import LogLimit
 from fleetd.compose.places import state_dir
 from fleetd.compose.reload import Reloader
 from fleetd.config.faults import load_catalogue
 from fleetd.config.files import AgentConfig
 from fleetd.core.faults.catalogue import Catalogue
 from fleetd.devices.helper import HelperDevices
-from fleetd.exporter.native import AgentCollector, BuildCollector
 from fleetd.exporter.page import Collector
 from fleetd.exporter.server import Exporter
 from fleetd.model.host import Gpu
@@ -78,18 +80,38 @@ class BuiltAgent:
     uplink: GrpcUplink
     spool: SqliteSpool
     orders: SqliteOrders
+    collectors: Sequence[Collector]
 
 
-def build_agent(config: AgentConfig, path: Path, clock: RealClock, systemd: Systemd) -> BuiltAgent:
-    """Wire an agent whose configuration was read from `path`. Raises StoreError: its state directory cannot be used."""
+def build_agent(
+    config: AgentConfig,
+    path: Path,
+    clock: RealClock,
+    systemd: Systemd,
+    *,
+    restart: Callable[[], None],
+    compat: str | None = None,
+) -> BuiltAgent:
+    """Wire an agent. Raises StoreError: its state directory cannot be used.
+
+    Args:
+        config: as it was read from `path`.
+        path: where it is read again from.
+        clock: real time.
+        systemd: the service manager.
+        restart: ends the agent in good order; the service manager starts it again.
+        compat: overrides the configuration's `exporter: compat`.
+    """
     host = HostName(config.host) if config.host else host_name()
     boot = boot_id()
     folder = state_dir(config.state_dir)
     disk = SqliteSpool(folder / "spool.db", rng=entropy())
     catalogue = load_catalogue()
-    spool = StandingSpool(disk, catalogue=catalogue, clock=clock, file=StandingFile(folder / "standing.json", boot))
+    tally = FaultTally(disk)
+    spool = StandingSpool(tally, catalogue=catalogue, clock=clock, file=StandingFile(folder / "standing.json", boot))
     orders = SqliteOrders(folder / "orders.db")
-    attachment = Attachment(DEVICES.get(config.devices.backend, _vendor)(host, config, clock), clock=clock)
+    devices: Devices = DEVICES.get(config.devices.backend, _vendor)(host, config, clock)
+    attachment = Attachment(devices, clock=clock)
     detector = Detector(host=host, boot_id=boot, catalogue=catalogue, spool=spool, clock=clock, config=config.detect)
 
     def judge(samples: tuple[GpuSample, ...], inventory: tuple[Gpu, ...], troubles: Mapping[GpuId, str]) -> None:
@@ -109,6 +131,7 @@ def build_agent(config: AgentConfig, path: Path, clock: RealClock, systemd: Syst
         reports=folder / "burnin",
         config=config.chores,
     )
+    companions = build_companions(config, devices, clock=clock, inventory=lambda: sampler.inventory, restart=restart)
     uplink = GrpcUplink(config.uplink, clock=clock, rng=entropy())
     agent = Agent(
         host=host,
@@ -126,6 +149,7 @@ def build_agent(config: AgentConfig, path: Path, clock: RealClock, systemd: Syst
         place=config.place,
         log_watch=_log_watch(config, host, boot, catalogue=catalogue, spool=spool, clock=clock, sampler=sampler),
         detector=detector,
+        companions=companions.loops,
     )
     reloader = Reloader(path, config, apply=_live(agent, sampler, detector), clock=clock)
     at = config.status.socket or folder / "agent.sock"
@@ -143,8 +167,16 @@ def build_agent(config: AgentConfig, path: Path, clock: RealClock, systemd: Syst
         ),
     )
     control = ControlSocket(control_socket(at), _requests(attachment))
+    shown = collectors(agent, companions, tally=tally, clock=clock, host=host, compat=compat or config.exporter.compat)
     return BuiltAgent(
-        agent=agent, status=status, control=control, reloader=reloader, uplink=uplink, spool=disk, orders=orders
+        agent=agent,
+        status=status,
+        control=control,
+        reloader=reloader,
+        uplink=uplink,
+        spool=disk,
+        orders=orders,
+        collectors=(*shown, reloader),
     )
 
 
@@ -208,20 +240,25 @@ def _burner_config(config: AgentConfig) -> BurnerConfig:
     return replace(config.burner, backend="sim", gpus=config.devices.gpus, inject=config.devices.fault)
 
 
-def run_agent(config: AgentConfig, path: Path) -> None:
-    """Run an agent until SIGTERM or SIGINT; SIGHUP reads `path` again. Raises PortError when it cannot start."""
-    setup_logging()
-    asyncio.run(_agent(config, path))
+def run_agent(config: AgentConfig, path: Path, *, compat: str | None = None) -> None:
+    """Run an agent until SIGTERM or SIGINT; SIGHUP reads `path` again. Raises PortError when it cannot start.
+
+    `compat` overrides the configuration's `exporter: compat`.
+    """
+    asyncio.run(_agent(config, path, compat))
 
 
-async def _agent(config: AgentConfig, path: Path) -> None:
-    built = build_agent(config, path, RealClock(), Systemd(os.environ))
-    collectors: list[Collector] = [AgentCollector(built.agent.status), BuildCollector(__version__), built.reloader]
-    exporter = Exporter(config.exporter.listen, collectors)
+async def _agent(config: AgentConfig, path: Path, compat: str | None) -> None:
+    clock = RealClock()
+    limit = LogLimit(clock)
+    setup_logging(limit=limit)
+    stop = stop_on_signals()
+    built = build_agent(config, path, clock, Systemd(os.environ), restart=stop.set, compat=compat)
+    exporter = Exporter(config.exporter.listen, [*built.collectors, limit])
     try:
         await built.status.start()
         await built.control.start()
-        await built.agent.run(stop_on_signals(), hup=reload_on_signal(), reload=built.reloader.reload)
+        await built.agent.run(stop, hup=reload_on_signal(), reload=built.reloader.reload)
     finally:
         await built.control.close()
         await built.status.close()

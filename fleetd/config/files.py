@@ -6,7 +6,9 @@ from pathlib import Path
 from typing import Literal
 
 from fleetd.agent.chores import ChoresConfig
+from fleetd.agent.jobs_config import JobsConfig
 from fleetd.agent.log_watch import KernelLogConfig
+from fleetd.agent.memory import MemoryConfig
 from fleetd.agent.sampler import SamplerConfig
 from fleetd.agent.status_socket import StatusConfig
 from fleetd.burner import BurnerConfig
@@ -41,6 +43,8 @@ class AgentConfig:
     burner: BurnerConfig = field(default_factory=BurnerConfig)
     chores: ChoresConfig = field(default_factory=ChoresConfig)
     kernel_log: KernelLogConfig = field(default_factory=KernelLogConfig)
+    jobs: JobsConfig = field(default_factory=JobsConfig)
+    memory: MemoryConfig = field(default_factory=MemoryConfig)
     uplink: UplinkConfig
     exporter: AgentExporterConfig = field(default_factory=AgentExporterConfig)
 

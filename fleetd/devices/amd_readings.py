@@ -8,6 +8,8 @@ import math
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
+from fleetd.devices.reader import PROCESSES
+
 _ABSENT = frozenset(2**bits - 1 for bits in (16, 32, 64))
 _RESIDENCY = {
     "power_cap": "ppt_residency_acc",
@@ -121,6 +123,7 @@ def slow(calls: Calls, smi: Any) -> dict[str, Any]:
         "bad_pages_pending": None if pages is None else float(sum(page["status"] == _PENDING for page in pages)),
         "processes": None if running is None else float(len(running)),
         "process_memory_bytes": None if running is None else float(sum(one["mem"] for one in running)),
+        PROCESSES: [(str(one["pid"]), float(one["mem"])) for one in running or ()],
         **_pcie(calls.one("pcie_info") or {}),
         **_ecc(calls, smi),
         "fabric_link_up_ratio": family(_links_up(calls.one("gpu_xgmi_link_status") or {})),

@@ -15,7 +15,8 @@ from typing import Any
 
 from fleetd.devices.child import Child, ChildError, ChildHung, Refusal
 from fleetd.devices.config import DevicesConfig
-from fleetd.devices.readings import Readings
+from fleetd.devices.reader import PROCESSES
+from fleetd.devices.readings import Readings, process_ids
 from fleetd.model.host import Gpu
 from fleetd.model.ids import GpuId
 from fleetd.model.telemetry import GpuSample
@@ -66,12 +67,23 @@ class HelperDevices:
         self._readings: dict[GpuId, Readings] = {}
         self._rests: dict[GpuId, tuple[GpuSample, float]] = {}
         self._discover_due_s = 0.0
+        self._processes: Mapping[GpuId, tuple[int, ...]] = {}
         self.starts_total = 0
 
     @property
     def troubles(self) -> Mapping[GpuId, str]:
         """Why a GPU was missing in the last `sample()`; one that was not asked, for want of a helper, is not in it."""
         return self._troubles
+
+    @property
+    def processes(self) -> Mapping[GpuId, tuple[int, ...]]:
+        """Ids of the processes that hold each GPU, as the driver told them last."""
+        return self._processes
+
+    @property
+    def helpers(self) -> tuple[int, ...]:
+        """Process ids of the helpers, abandoned ones too."""
+        return tuple(child.pid for child in (self._child, *self._abandoned) if child is not None)
 
     async def inventory(self) -> tuple[Gpu, ...]:
         """The GPUs, from the library; from memory while one of them is left alone. Raises DeviceError."""
@@ -208,6 +220,7 @@ class HelperDevices:
         for kept in (self._readings, self._rests):
             for gpu in kept.keys() - named:
                 del kept[gpu]
+        self._processes = {gpu: ids for gpu, ids in self._processes.items() if gpu in named}
         return found
 
     async def _sample(self, child: Child, gpu: GpuId) -> GpuSample:
@@ -227,6 +240,8 @@ class HelperDevices:
         self._aside.pop(gpu, None)
         if not isinstance(reply, dict):
             raise DeviceError(f"the {self._vendor} helper sent a sample that is none")
+        if PROCESSES in reply:
+            self._processes = {**self._processes, gpu: process_ids(reply[PROCESSES])}
         sample = self._readings.setdefault(gpu, Readings()).sample(gpu, self._clock.wall_s(), reply, slow=slow)
         took_s = self._clock.elapsed_s() - now_s
         self._rests[gpu] = (sample, now_s + took_s / _BUSY_MAX_RATIO)

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from fleetd.devices.nvidia_calls import Calls, Field, scaled
-from fleetd.devices.reader import Number
+from fleetd.devices.reader import PROCESSES, Number
 
 _KIB = 1024.0
 _MIB = 2.0**20
@@ -118,6 +118,7 @@ def slow(nvml: Any, calls: Calls) -> dict[str, Number]:
         "decoder_utilization_ratio": scaled(coders[1] and coders[1][0], 1e-2),
         "processes": None if processes is None else float(len(processes)),
         "process_memory_bytes": None if processes is None else _memory_of(processes),
+        PROCESSES: [(str(process.pid), float(process.usedGpuMemory or 0)) for process in processes or ()],
         "ecc_enabled_ratio": scaled(ecc and ecc[0]),
         "row_remap_correctable_total": scaled(rows[0]),
         "row_remap_uncorrectable_total": scaled(rows[1]),

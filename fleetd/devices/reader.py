@@ -12,6 +12,9 @@ Reading = Mapping[str, Number]
 """Fields of `fleetd.model.telemetry.GpuSample` without `gpu` and `at_s`, in its units; what is not there may be left
 out. Whether a number can be true is judged by the parent (`readings.py`), for all vendors alike."""
 
+PROCESSES = "process_ids"
+"""A further entry of a slow reading, which is no metric: [(process id, memory in bytes)] of those that hold the GPU."""
+
 
 class VendorError(Exception):
     """The library or a GPU refused; the message is one line for an operator."""

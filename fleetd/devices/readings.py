@@ -33,6 +33,14 @@ def _limits(metric: str) -> tuple[float, float]:
 _FAMILIES = frozenset(family.name for family in FAMILIES)
 _LIMITS_OF = {name: _limits(name) for name in _KINDS}
 
+_PROCESSES_MAX = 64
+
+
+def process_ids(entries: Any) -> tuple[int, ...]:
+    """The ids in a reader's `PROCESSES`, at most 64; what is no entry is left out."""
+    found = (entry[0] for entry in entries if isinstance(entry, list) and entry) if isinstance(entries, list) else ()
+    return tuple(int(one) for one in found if isinstance(one, str) and one.isdecimal())[:_PROCESSES_MAX]
+
 
 class Readings:
     """The readings of one GPU. Remembers its counters, so one object for the life of a GPU."""

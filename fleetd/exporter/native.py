@@ -4,7 +4,7 @@ Creation times (OpenMetrics `_created`) are told of the counters that began with
 when it was loaded, which no vendor tells: a time that is made up would make rates out of thin air.
 """
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, InfoMetricFamily
 from prometheus_client.metrics_core import Metric
@@ -73,8 +73,17 @@ class FaultCollector:
 class JobCollector:
     """`fleetd_gpu_job_info`: who uses a GPU, to be joined by `gpu`, so that no other series changes with the jobs."""
 
-    def __init__(self, jobs: Callable[[], Sequence[GpuJob]]) -> None:
+    def __init__(
+        self,
+        jobs: Callable[[], Sequence[GpuJob]],
+        *,
+        errors: Callable[[], Mapping[str, int]] = dict,
+        started_at_s: float | None = None,
+    ) -> None:
+        """`errors`: looks that failed, by where it was looked; a closed set."""
         self._jobs = jobs
+        self._errors = errors
+        self._started_at_s = started_at_s
 
     def collect(self) -> Iterable[Metric]:
         """A sample for each user of a GPU; none for a GPU of which none is known."""
@@ -85,6 +94,12 @@ class JobCollector:
             family.add_metric([getattr(job, label) or "" for label in labels], 1.0)
         if family.samples:
             yield family
+        text = "Looks for jobs that failed, by where it was looked."
+        failed = CounterMetricFamily("fleetd_agent_job_errors_total", text, labels=["source"])
+        for source, count in sorted(self._errors().items()):
+            failed.add_metric([source], count, created=self._started_at_s)
+        if failed.samples:
+            yield failed
 
 
 def _gpu_families(samples: Sequence[GpuSample]) -> Iterable[Metric]:
