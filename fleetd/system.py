@@ -6,6 +6,7 @@ Everything here is handed to the rest of the daemon as a value, so that tests an
 import asyncio
 import concurrent.futures
 import os
+import pwd
 import random
 import signal
 import socket
@@ -89,6 +90,14 @@ def boot_id(path: Path = _BOOT_ID) -> BootId:
 def host_name() -> HostName:
     """The name that the kernel gives this host; a configuration may name it otherwise."""
     return HostName(socket.gethostname())
+
+
+def user_name(uid: int) -> str | None:
+    """The name of a user; None: there is no such user. May block: names may come over the network."""
+    try:
+        return pwd.getpwuid(uid).pw_name
+    except KeyError:
+        return None
 
 
 def resident_bytes(pid: int, proc: Path = Path("/proc")) -> float:

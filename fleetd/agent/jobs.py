@@ -39,6 +39,7 @@ class JobWatch:
         run_blocking: Blocking,
         inventory: Callable[[], Sequence[Gpu]],
         processes: Callable[[], Mapping[GpuId, Sequence[int]]],
+        user_name: Callable[[int], str | None],
         proc: Path = _PROC,
     ) -> None:
         """Look at nothing yet.
@@ -49,6 +50,7 @@ class JobWatch:
             run_blocking: reads files on a thread.
             inventory: the GPUs of the host.
             processes: ids of the processes that hold each GPU, as the driver tells them.
+            user_name: the name of a user id; may block, and is called on the thread.
             proc: where the kernel shows processes.
         """
         self._config = config
@@ -56,6 +58,7 @@ class JobWatch:
         self._run_blocking = run_blocking
         self._inventory = inventory
         self._processes = processes
+        self._user_name = user_name
         self._proc = proc
         self._slurm: tuple[GpuJob, ...] = ()
         self._pods: tuple[GpuJob, ...] = ()
@@ -87,7 +90,7 @@ class JobWatch:
             if not pids:
                 self._slurm = ()
                 return
-            self._scan = asyncio.create_task(self._run_blocking(lambda: slurm_jobs(self._proc, pids)))
+            self._scan = asyncio.create_task(self._run_blocking(lambda: slurm_jobs(self._proc, pids, self._user_name)))
         done, _ = await asyncio.wait({self._scan}, timeout=self._config.deadline_seconds)
         if done:
             self._slurm, self._scan = self._scan.result(), None
@@ -99,7 +102,7 @@ class JobWatch:
         if self._config.kubelet == "off" or self._clock.elapsed_s() < self._kubelet_due_s:
             return
         socket = KUBELET_SOCKET if self._config.kubelet == "auto" else Path(self._config.kubelet)
-        if self._config.kubelet == "auto" and not socket.exists():
+        if self._config.kubelet == "auto" and not _is_there(socket):
             self._pods = ()
             return
         config = self._config
@@ -118,3 +121,11 @@ class JobWatch:
         if self._failures:
             _log.info("kubelet_answers_again", after_failures=self._failures)
         self._failures = 0
+
+
+def _is_there(path: Path) -> bool:
+    try:
+        path.stat()
+    except OSError:  # or in a folder that is not for us
+        return False
+    return True

@@ -2,7 +2,7 @@
 
 import asyncio
 import os
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -13,11 +13,8 @@ from fleetd.agent.attachment import Attachment, PatientBurner
 from fleetd.agent.chores import Chores
 from fleetd.agent.control_socket import ControlSocket
 from fleetd.agent.detector import Detector
-from fleetd.agent.fault_tally import FaultTally
 from fleetd.agent.log_watch import LogWatch
 from fleetd.agent.sampler import Sampler
-from fleetd.agent.standing import StandingSpool
-from fleetd.agent.standing_file import StandingFile
 from fleetd.agent.status_client import control_socket
 from fleetd.agent.status_document import document
 from fleetd.agent.status_socket import StatusSocket
@@ -25,25 +22,16 @@ from fleetd.burner import BurnerConfig, ProcessBurner
 from fleetd.compose.companions import build_companions, collectors
 from fleetd.compose.kernel_log import kernel_log
 from fleetd.compose.log_limit import LogLimit
-from fleetd.compose.places import state_dir
+from fleetd.compose.owned import Owned, owned
 from fleetd.compose.reload import Reloader
-from fleetd.config.faults import load_catalogue
 from fleetd.config.files import AgentConfig
-from fleetd.core.faults.catalogue import Catalogue
-from fleetd.devices.helper import HelperDevices
 from fleetd.exporter.page import Collector
 from fleetd.exporter.server import Exporter
-from fleetd.model.host import Gpu
-from fleetd.model.ids import BootId, GpuId, HostName
-from fleetd.model.telemetry import GpuSample
-from fleetd.ports import Clock, Devices, Spool
-from fleetd.sim.gpu import SimDevices
+from fleetd.ports import Clock
 from fleetd.system import (
     RealClock,
     Systemd,
-    boot_id,
     entropy,
-    host_name,
     reload_on_signal,
     setup_logging,
     stop_on_signals,
@@ -51,22 +39,6 @@ from fleetd.system import (
 from fleetd.uplink.client import GrpcUplink
 from fleetd.uplink.orders import SqliteOrders
 from fleetd.uplink.spool import SqliteSpool
-
-
-def _vendor(_host: HostName, config: AgentConfig, clock: Clock) -> Devices:
-    return HelperDevices(vendor=config.devices.backend, clock=clock, config=config.devices)
-
-
-def _simulated(host: HostName, config: AgentConfig, clock: Clock) -> Devices:
-    return SimDevices(host=host, gpus=config.devices.gpus, seed=config.devices.seed, clock=clock)
-
-
-DEVICES: dict[str, Callable[[HostName, AgentConfig, Clock], Devices]] = {
-    "amd": _vendor,
-    "nvidia": _vendor,
-    "sim": _simulated,
-}
-"""`devices.backend` → what makes it. Any other is a reader of one's own, by `module:factory`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -102,81 +74,74 @@ def build_agent(
         restart: ends the agent in good order; the service manager starts it again.
         compat: overrides the configuration's `exporter: compat`.
     """
-    host = HostName(config.host) if config.host else host_name()
-    boot = boot_id()
-    folder = state_dir(config.state_dir)
-    disk = SqliteSpool(folder / "spool.db", rng=entropy())
-    catalogue = load_catalogue()
-    tally = FaultTally(disk)
-    spool = StandingSpool(tally, catalogue=catalogue, clock=clock, file=StandingFile(folder / "standing.json", boot))
-    orders = SqliteOrders(folder / "orders.db")
-    devices: Devices = DEVICES.get(config.devices.backend, _vendor)(host, config, clock)
-    attachment = Attachment(devices, clock=clock)
-    detector = Detector(host=host, boot_id=boot, catalogue=catalogue, spool=spool, clock=clock, config=config.detect)
-
-    def judge(samples: tuple[GpuSample, ...], inventory: tuple[Gpu, ...], troubles: Mapping[GpuId, str]) -> None:
-        detector.round(samples, inventory, troubles)
-        spool.ended(detector.take_cleared())
-
-    sampler = Sampler(
-        host=host, boot_id=boot, devices=attachment, spool=spool, clock=clock, config=config.sampler, on_round=judge
+    own = owned(config, clock)
+    companions = build_companions(
+        config, own.devices, clock=clock, inventory=lambda: own.sampler.inventory, restart=restart
     )
     chores = Chores(
-        host=host,
-        boot_id=boot,
-        orders=orders,
-        burner=PatientBurner(ProcessBurner(host=host, config=_burner_config(config)), attachment),
-        spool=spool,
+        host=own.host,
+        boot_id=own.boot,
+        orders=own.orders,
+        burner=PatientBurner(ProcessBurner(host=own.host, config=_burner_config(config)), own.attachment),
+        spool=own.spool,
         clock=clock,
-        reports=folder / "burnin",
+        reports=own.folder / "burnin",
         config=config.chores,
     )
-    companions = build_companions(config, devices, clock=clock, inventory=lambda: sampler.inventory, restart=restart)
     uplink = GrpcUplink(config.uplink, clock=clock, rng=entropy())
     agent = Agent(
-        host=host,
-        boot_id=boot,
+        host=own.host,
+        boot_id=own.boot,
         version=__version__,
-        sampler=sampler,
+        sampler=own.sampler,
         chores=chores,
         uplink=uplink,
-        devices=attachment,
-        spool=spool,
-        spool_gauges=SpoolGauges(pending=lambda: disk.depth, dropped_total=lambda: disk.dropped_total),
+        devices=own.attachment,
+        spool=own.spool,
+        spool_gauges=SpoolGauges(pending=lambda: own.disk.depth, dropped_total=lambda: own.disk.dropped_total),
         clock=clock,
         notify=systemd.notify,
         watchdog_s=systemd.watchdog_s,
         place=config.place,
-        log_watch=_log_watch(config, host, boot, catalogue=catalogue, spool=spool, clock=clock, sampler=sampler),
-        detector=detector,
+        log_watch=_log_watch(config, own, clock),
+        detector=own.detector,
         companions=companions.loops,
     )
-    reloader = Reloader(path, config, apply=_live(agent, sampler, detector), clock=clock)
-    at = config.status.socket or folder / "agent.sock"
-    status = StatusSocket(
-        at,
-        lambda: document(
-            host=host,
-            boot_id=boot,
-            version=__version__,
-            status=agent.status(),
-            faults=spool.faults(),
-            driver_silent=sampler.driver_silent,
-            stale_s=sampler.config.stale_after_seconds,
-            released_s=attachment.released_s,
-        ),
-    )
-    control = ControlSocket(control_socket(at), _requests(attachment))
-    shown = collectors(agent, companions, tally=tally, clock=clock, host=host, compat=compat or config.exporter.compat)
+    status = _status_socket(config, own, agent)
+    reloader = Reloader(path, config, apply=_live(agent, own.sampler, own.detector), clock=clock)
+    compat = compat or config.exporter.compat
     return BuiltAgent(
         agent=agent,
         status=status,
-        control=control,
+        control=ControlSocket(control_socket(_socket(config, own)), _requests(own.attachment)),
         reloader=reloader,
         uplink=uplink,
-        spool=disk,
-        orders=orders,
-        collectors=(*shown, reloader),
+        spool=own.disk,
+        orders=own.orders,
+        collectors=(
+            *collectors(agent, companions, tally=own.tally, clock=clock, host=own.host, compat=compat),
+            reloader,
+        ),
+    )
+
+
+def _socket(config: AgentConfig, own: Owned) -> Path:
+    return config.status.socket or own.folder / "agent.sock"
+
+
+def _status_socket(config: AgentConfig, own: Owned, agent: Agent) -> StatusSocket:
+    return StatusSocket(
+        _socket(config, own),
+        lambda: document(
+            host=own.host,
+            boot_id=own.boot,
+            version=__version__,
+            status=agent.status(),
+            faults=own.spool.faults(),
+            driver_silent=own.sampler.driver_silent,
+            stale_s=own.sampler.config.stale_after_seconds,
+            released_s=own.attachment.released_s,
+        ),
     )
 
 
@@ -206,16 +171,7 @@ def _requests(attachment: Attachment) -> Callable[[dict[str, Any]], Awaitable[st
     return carry_out
 
 
-def _log_watch(
-    config: AgentConfig,
-    host: HostName,
-    boot: BootId,
-    *,
-    catalogue: Catalogue,
-    spool: Spool,
-    clock: Clock,
-    sampler: Sampler,
-) -> LogWatch | None:
+def _log_watch(config: AgentConfig, own: Owned, clock: Clock) -> LogWatch | None:
     """The kernel log's reader. A simulated host has none: this machine's log is not its log."""
     source = config.kernel_log.source
     if source == "auto":
@@ -223,13 +179,13 @@ def _log_watch(
     if source == "off":
         return None
     return LogWatch(
-        host=host,
-        boot_id=boot,
-        log=kernel_log(source, cursor=config.state_dir / "kernel-log.cursor", boot_id=boot, clock=clock),
-        catalogue=catalogue,
-        spool=spool,
+        host=own.host,
+        boot_id=own.boot,
+        log=kernel_log(source, cursor=config.state_dir / "kernel-log.cursor", boot_id=own.boot, clock=clock),
+        catalogue=own.catalogue,
+        spool=own.spool,
         clock=clock,
-        inventory=lambda: sampler.inventory,
+        inventory=lambda: own.sampler.inventory,
     )
 
 

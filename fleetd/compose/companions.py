@@ -20,7 +20,7 @@ from fleetd.exporter.page import Collector
 from fleetd.model.host import Gpu
 from fleetd.model.ids import GpuId, HostName
 from fleetd.ports import Clock, Devices
-from fleetd.system import resident_bytes, run_on_daemon
+from fleetd.system import resident_bytes, run_on_daemon, user_name
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,7 +56,12 @@ def build_companions(
 
     return Companions(
         jobs=JobWatch(
-            config=config.jobs, clock=clock, run_blocking=run_on_daemon, inventory=inventory, processes=processes
+            config=config.jobs,
+            clock=clock,
+            run_blocking=run_on_daemon,
+            inventory=inventory,
+            processes=processes,
+            user_name=user_name,
         ),
         memory=MemoryWatch(config=config.memory, clock=clock, read=memory, restart=restart),
     )

@@ -1,6 +1,7 @@
 """Who uses a GPU: Slurm from a faked /proc, pods from a real gRPC server on a Unix socket in the kubelet's place."""
 
 import asyncio
+import os
 import threading
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
@@ -41,6 +42,10 @@ def process(proc: Path, pid: int, *, cgroup: str | None, environ: Mapping[str, s
         (folder / "environ").write_bytes(b"".join(f"{name}={value}\0".encode() for name, value in environ.items()))
 
 
+def name(uid: int) -> str | None:
+    return "owner" if uid == os.getuid() else None
+
+
 def job(job_id: str, user: str | None = "ada", account: str | None = "physics") -> GpuJob:
     return GpuJob(gpu=NVIDIA.gpu, scheduler="slurm", job_id=job_id, user=user, account=account)
 
@@ -54,8 +59,8 @@ def job(job_id: str, user: str | None = "ada", account: str | None = "physics") 
         (V1.format(4711), ENVIRON, job("4711")),
         (V2.format(4711), ENVIRON, job("4711")),
         ("0::/system.slice/gpu1_slurmstepd.scope/job_4711/step_batch/user\n", ENVIRON, job("4711")),
-        (V2.format(4711), None, job("4711", None, None)),
-        (V2.format(4711), {**ENVIRON, "SLURM_JOB_ID": "666"}, job("4711", None, None)),
+        (V2.format(4711), None, job("4711", "owner", None)),
+        (V2.format(4711), {**ENVIRON, "SLURM_JOB_ID": "666"}, job("4711", "owner", None)),
         ("0::/user.slice\n", ENVIRON, job("4711")),
         (None, ENVIRON, job("4711")),
         (None, {**ENVIRON, "SLURM_JOB_ID": "; rm -rf"}, None),
@@ -64,7 +69,7 @@ def job(job_id: str, user: str | None = "ada", account: str | None = "physics") 
         (
             V2.format(4711),
             {**ENVIRON, "SLURM_JOB_USER": "a\nb", "SLURM_JOB_ACCOUNT": "a" * 65},
-            job("4711", None, None),
+            job("4711", "owner", None),
         ),
         (None, None, None),
     ],
@@ -73,7 +78,7 @@ def test_the_job_of_a_process(
     tmp_path: Path, cgroup: str | None, environ: Mapping[str, str] | None, expected: GpuJob | None
 ) -> None:
     process(tmp_path, 1000, cgroup=cgroup, environ=environ)
-    assert slurm_jobs(tmp_path, {NVIDIA.gpu: [1000]}) == ((expected,) if expected else ())
+    assert slurm_jobs(tmp_path, {NVIDIA.gpu: [1000]}, name) == ((expected,) if expected else ())
 
 
 def test_garbage_in_proc_is_nobodys_job(tmp_path: Path) -> None:
@@ -81,7 +86,7 @@ def test_garbage_in_proc_is_nobodys_job(tmp_path: Path) -> None:
     (tmp_path / "2").mkdir()
     (tmp_path / "2" / "cgroup").write_bytes(b"\xff\xfe/slurm/job_\xff/\0" * 100_000)
     (tmp_path / "2" / "environ").write_bytes(b"SLURM_JOB_ID\0=\0\xff=\xff\0SLURM_JOB_ID=\xff")
-    assert slurm_jobs(tmp_path, {NVIDIA.gpu: [1, 2, 3]}) == ()
+    assert slurm_jobs(tmp_path, {NVIDIA.gpu: [1, 2, 3]}, name) == ()
 
 
 def test_processes_of_one_job_are_one_user_and_a_shared_gpu_has_a_bounded_number(tmp_path: Path) -> None:
@@ -89,10 +94,10 @@ def test_processes_of_one_job_are_one_user_and_a_shared_gpu_has_a_bounded_number
         process(tmp_path, pid, cgroup=V2.format(7), environ=None)
     for pid in range(4, 20):
         process(tmp_path, pid, cgroup=V2.format(pid), environ=None)
-    assert [one.job_id for one in slurm_jobs(tmp_path, {NVIDIA.gpu: [1, 2, 3]})] == ["7"]
-    assert len(slurm_jobs(tmp_path, {NVIDIA.gpu: range(1, 20)})) == USERS_MAX
+    assert [one.job_id for one in slurm_jobs(tmp_path, {NVIDIA.gpu: [1, 2, 3]}, name)] == ["7"]
+    assert len(slurm_jobs(tmp_path, {NVIDIA.gpu: range(1, 20)}, name)) == USERS_MAX
     process(tmp_path, 9999, cgroup=V2.format(1), environ=None)
-    assert slurm_jobs(tmp_path, {NVIDIA.gpu: [*range(100, 100 + PIDS_MAX), 9999]}) == ()
+    assert slurm_jobs(tmp_path, {NVIDIA.gpu: [*range(100, 100 + PIDS_MAX), 9999]}, name) == ()
 
 
 # ── Kubernetes ──────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -156,6 +161,7 @@ def watch(socket: Path | str, clock: FakeClock | None = None, **config: float) -
         run_blocking=run_on_daemon,
         inventory=lambda: (NVIDIA, AMD),
         processes=dict,
+        user_name=name,
     )
 
 
@@ -225,8 +231,11 @@ def test_a_dead_kubelet_leaves_a_socket_that_nobody_answers(tmp_path: Path) -> N
     assert (jobs.jobs(), jobs.errors_total["kubelet"]) == ((), 1)
 
 
-def test_where_there_is_no_kubelet_nothing_is_counted(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setattr("fleetd.agent.jobs.KUBELET_SOCKET", tmp_path / "none.sock")
+@pytest.mark.parametrize("name", ["none.sock", "longer than a name may be" * 20])
+def test_where_there_is_no_kubelet_nothing_is_counted(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, name: str
+) -> None:
+    monkeypatch.setattr("fleetd.agent.jobs.KUBELET_SOCKET", tmp_path / name)
     for kubelet in ("auto", "off"):
         jobs = watch(kubelet)
         asyncio.run(jobs.look())
@@ -243,6 +252,7 @@ def slurm_watch(proc: Path, processes: Callable[[], Mapping[GpuId, list[int]]], 
         run_blocking=run_on_daemon,
         inventory=lambda: (NVIDIA,),
         processes=processes,
+        user_name=name,
         proc=proc,
     )
 
