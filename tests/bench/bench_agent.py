@@ -2,7 +2,7 @@
 
 The real `fleetd agent` with everything that it does by default, its helper process and the vendor's real binding on a
 fake library: CPU share of a core and PSS summed over all processes at 1 Hz, the latency of /metrics with DCGM's names,
-and a soak at 20 samples a second whose PSS must be flat. 60 seconds by default; the long soak is 1800. Targets: 1 % of
+and a soak at 20 samples a second in which it must not grow. 60 seconds by default; the long soak is 1800. Targets: 1 % of
 a core, 80 MiB, p99 below 50 ms; exit code 1 when one is missed. The fake answers in microseconds: the driver's own CPU
 is not in it.
 """
@@ -50,6 +50,13 @@ def pss_mib(pids: list[int]) -> float:
     """Memory of these processes, shared pages shared out."""
     texts = [Path(f"/proc/{pid}/smaps_rollup").read_text() for pid in pids]
     return sum(int(line.split()[1]) for text in texts for line in text.splitlines() if line.startswith("Pss:")) / 1024
+
+
+def own_mib(pids: list[int]) -> float:
+    """Memory that is these processes' alone and grows when they leak; what is shared changes with other processes."""
+    texts = [Path(f"/proc/{pid}/smaps_rollup").read_text() for pid in pids]
+    lines = (line for text in texts for line in text.splitlines() if line.startswith("Anonymous:"))
+    return sum(int(line.split()[1]) for line in lines) / 1024
 
 
 def wait(seconds: float) -> None:
@@ -162,11 +169,13 @@ def measure(vendor: str, seconds: float) -> bool:
         Target("/metrics p99", 1e3 * times[int(0.99 * len(times))][0], 1e3 * P99_MAX_S, "ms").tell(),
     ]
     with tempfile.TemporaryDirectory() as folder, Run(Path(folder), vendor, 0.05) as run:
-        before = pss_mib(processes(run.process.pid))
-        share = sum(run.shares(seconds))
-        after = pss_mib(processes(run.process.pid))
-    print(f"  20 Hz: PSS {before:.1f} → {after:.1f} MiB, {100 * share:.1f} % of a core")  # noqa: T201
-    kept.append(Target("growth of PSS at 20 Hz", after - before, GROWTH_MAX_MIB, "MiB").tell())
+        # The first third is for windows and caches, which are bounded, to fill up.
+        share = sum(run.shares(seconds / 3))
+        before = own_mib(processes(run.process.pid))
+        share = (share + 2 * sum(run.shares(2 * seconds / 3))) / 3
+        after = own_mib(processes(run.process.pid))
+    print(f"  20 Hz: {before:.1f} → {after:.1f} MiB of its own, {100 * share:.1f} % of a core")  # noqa: T201
+    kept.append(Target("growth at 20 Hz", after - before, GROWTH_MAX_MIB, "MiB").tell())
     return all(kept)
 
 

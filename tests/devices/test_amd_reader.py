@@ -241,6 +241,22 @@ def test_partitions_of_one_gpu_are_one_gpu(start: Start) -> None:
     assert [entry["gpu"] for entry in helper.ask(do="inventory")["ok"]] == [G0]
 
 
+def test_s37_partitions_of_a_gpu_cost_no_further_calls(start: Start) -> None:
+    def calls(helper: Helper) -> list[str]:
+        helper.ask(do="inventory")
+        helper.sample()  # the first finds out what the part does not have
+        before = len(helper.scenario.calls())
+        helper.sample()
+        return helper.scenario.calls()[before:]
+
+    whole = start(gpus=1)
+    alone = calls(whole)
+    for place in range(1, 8):
+        whole.scenario.set("lib", count=8)
+        whole.scenario.set(place, device_uuid=uuid_of(place), device_bdf=f"0000:0c:00.{place}")
+    assert calls(whole) == alone
+
+
 def test_gpus_come_and_go(start: Start) -> None:
     helper = start(gpus=1)
     assert len(helper.ask(do="inventory")["ok"]) == 1
