@@ -95,8 +95,8 @@ class Sampler:
         return self._inventory
 
     @property
-    def driver_silent(self) -> bool:
-        """Whether nobody answers, and that has been told."""
+    def driver_silent(self) -> str:
+        """Code and reason when nobody answers, and that has been told; else ""."""
         return self._watch.driver_told
 
     @property
@@ -190,7 +190,7 @@ class Sampler:
             self.discovered.set()
             _log.error("silent", code=silence.code, gpu=silence.gpu, why=silence.why)
         self.silent_gpus = self._watch.told_gpus
-        return self._watch.driver_told
+        return bool(self._watch.driver_told)
 
     def _finding(self, silence: Silence) -> DeviceFault:
         index = _index(self._inventory, silence.gpu)

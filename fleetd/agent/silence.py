@@ -58,9 +58,10 @@ class SilenceWatch:
         return sum(gpu is not None for _, gpu in self._told)
 
     @property
-    def driver_told(self) -> bool:
-        """Whether nobody answers, and that has been told."""
-        return self._driver is not None and (self._driver.code, None) in self._told
+    def driver_told(self) -> str:
+        """Code and reason when nobody answers, and that has been told; else ""."""
+        driver = self._driver
+        return f"{driver.code}: {driver.why}" if driver is not None and (driver.code, None) in self._told else ""
 
     def fails(self, code: str, why: str, *, began_s: float, began_at_s: float) -> None:
         """A call failed as a whole."""

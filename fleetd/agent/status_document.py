@@ -17,7 +17,7 @@ def document(
     version: str,
     status: AgentStatus,
     faults: Faults,
-    driver_silent: bool,
+    driver_silent: str,
     stale_s: float,
     released_s: float | None = None,
 ) -> dict[str, Any]:

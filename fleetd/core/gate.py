@@ -93,7 +93,7 @@ class Gate:
 
 
 def gate(
-    faults: Faults, *, gpus: int, silent_gpus: int, driver_silent: bool, age_s: float | None, stale_s: float
+    faults: Faults, *, gpus: int, silent_gpus: int, driver_silent: str, age_s: float | None, stale_s: float
 ) -> Gate:
     """Judge whether new work may start on this host.
 
@@ -101,7 +101,7 @@ def gate(
         faults: What stands.
         gpus: How many GPUs the driver names.
         silent_gpus: How many of them have been silent for too long.
-        driver_silent: Nobody answers, and that has been told.
+        driver_silent: Code and reason when nobody answers, and that has been told; else "".
         age_s: Seconds since the last reading; None: there has been none.
         stale_s: From which age on a reading says nothing about the present.
     """
@@ -112,7 +112,7 @@ def gate(
         where = f" on {worst.gpu}" if worst.gpu else ""
         return Gate(readiness=Readiness.BAD, why=f"{worst.code}{where}: {worst.why}{more}")
     if driver_silent:
-        return Gate(readiness=Readiness.BAD, why="agent.driver_unresponsive: the driver of the GPUs does not answer")
+        return Gate(readiness=Readiness.BAD, why=driver_silent)
     if silent_gpus:
         return Gate(
             readiness=Readiness.BAD, why=f"agent.driver_unresponsive: {silent_gpus} of {gpus} GPUs do not answer"

@@ -63,7 +63,7 @@ def status(*faults: Standing, age_s: float | None = 0.5, silent: int = 0) -> dic
             burnin_runs_total={},
         ),
         faults={(one.code, one.gpu): one for one in faults},
-        driver_silent=False,
+        driver_silent="",
         stale_s=30.0,
     )
 

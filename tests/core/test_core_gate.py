@@ -28,7 +28,7 @@ def fault(code: str = "telemetry.ecc.uncorrected", **changes: Any) -> Standing:
 
 
 def ask(faults: Faults, **changes: Any) -> Gate:
-    values: dict[str, Any] = {"gpus": 8, "silent_gpus": 0, "driver_silent": False, "age_s": 1.0, "stale_s": 30.0}
+    values: dict[str, Any] = {"gpus": 8, "silent_gpus": 0, "driver_silent": "", "age_s": 1.0, "stale_s": 30.0}
     return gate(faults, **(values | changes))
 
 
@@ -42,7 +42,7 @@ def test_ready_needs_a_fresh_reading_of_every_gpu() -> None:
         ({"age_s": None}, Readiness.CANNOT_TELL),
         ({"age_s": 31.0}, Readiness.CANNOT_TELL),
         ({"silent_gpus": 1}, Readiness.BAD),
-        ({"driver_silent": True, "age_s": None}, Readiness.BAD),
+        ({"driver_silent": "agent.driver_missing: no driver", "age_s": None}, Readiness.BAD),
     ],
 )
 def test_s21_an_unreadable_or_missing_gpu_is_never_ready(changes: dict[str, Any], readiness: Readiness) -> None:
