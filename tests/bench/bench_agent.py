@@ -2,9 +2,9 @@
 
 The real `fleetd agent` with everything that it does by default, its helper process and the vendor's real binding on a
 fake library: CPU share of a core and PSS summed over all processes at 1 Hz, the latency of /metrics with DCGM's names,
-and a soak at 20 samples a second in which it must not grow. 60 seconds by default; the long soak is 1800. Targets: 1 % of
-a core, 80 MiB, p99 below 50 ms; exit code 1 when one is missed. The fake answers in microseconds: the driver's own CPU
-is not in it.
+and a soak at 20 samples a second in which it must not grow. 60 seconds by default; the long soak is 1800. Targets: 1 %
+of a core, 80 MiB, p99 below 50 ms; exit code 1 when one is missed. The fake answers in microseconds: the driver's own
+CPU is not in it.
 """
 
 import dataclasses
