@@ -21,7 +21,8 @@ from fleetd.model.telemetry import GpuSample
 # ── errors ──────────────────────────────────────────────────────────────────────────────────────────────────────────
 # PortError
 # ├── DeviceError        the vendor library or a GPU does not answer, or answers nonsense
-# │   └── DriverMissing      there is no driver or vendor library to ask
+# │   ├── DriverMissing      there is no driver or vendor library to ask
+# │   └── DevicesReleased    the agent has let go of the GPUs, because it was asked to
 # ├── BurnerError        a burn-in could not be started, or left no report
 # ├── UplinkError        no connection to the controller, or it refused
 # ├── StoreError         the disk or the database refused
@@ -38,6 +39,10 @@ class DeviceError(PortError):
 
 class DriverMissing(DeviceError):  # noqa: N818 - it says what is missing
     """There is no driver or vendor library to ask: somebody has to install or load one, no GPU is suspected."""
+
+
+class DevicesReleased(DeviceError):  # noqa: N818 - it says what happened
+    """The agent has let go of the GPUs for some time, because it was asked to: nobody is silent, nobody was asked."""
 
 
 class BurnerError(PortError):
@@ -91,8 +96,12 @@ class Devices(Protocol):
         A GPU that is in neither was not asked, because of another one's trouble.
         """
 
-    async def close(self) -> None:
-        """Release all handles; idempotent."""
+    async def close(self) -> str:
+        """Release all handles; idempotent, and a later call of the others takes them up again.
+
+        Returns:
+            "" once no process of ours holds a GPU, else one line that says which do.
+        """
 
 
 class KernelLog(Protocol):

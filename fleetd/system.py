@@ -4,11 +4,14 @@ Everything here is handed to the rest of the daemon as a value, so that tests an
 """
 
 import asyncio
+import concurrent.futures
 import os
+import pwd
 import random
 import signal
 import socket
 import sys
+import threading
 import time
 import uuid
 from collections.abc import Callable, Mapping
@@ -52,6 +55,25 @@ async def run_blocking(function: Callable[[], _T]) -> _T:
     return await asyncio.to_thread(function)
 
 
+async def run_on_daemon(function: Callable[[], _T]) -> _T:
+    """Run a blocking function on a thread of its own that the end of the process does not wait for.
+
+    For reads that the kernel may keep waiting without end. A cancelled caller stops waiting, the function runs on: see
+    to it that only so many are started.
+    """
+    done: concurrent.futures.Future[_T] = concurrent.futures.Future()
+
+    def work() -> None:
+        try:
+            done.set_result(function())
+        except BaseException as error:  # noqa: BLE001 - it is raised where it is awaited
+            done.set_exception(error)
+
+    done.set_running_or_notify_cancel()  # so that a cancelled caller does not cancel the result under the thread
+    threading.Thread(target=work, daemon=True).start()
+    return await asyncio.wrap_future(done)
+
+
 def boot_id(path: Path = _BOOT_ID) -> BootId:
     """The kernel's boot id.
 
@@ -70,6 +92,23 @@ def host_name() -> HostName:
     return HostName(socket.gethostname())
 
 
+def user_name(uid: int) -> str | None:
+    """The name of a user; None: there is no such user. May block: names may come over the network."""
+    try:
+        return pwd.getpwuid(uid).pw_name
+    except KeyError:
+        return None
+
+
+def resident_bytes(pid: int, proc: Path = Path("/proc")) -> float:
+    """Resident memory of a process; 0 once it is gone. Takes no lock of it: also of one that hangs in a driver."""
+    try:
+        pages = int((proc / str(pid) / "statm").read_text(encoding="ascii").split()[1])
+    except (OSError, ValueError, IndexError):
+        return 0.0
+    return float(pages * os.sysconf("SC_PAGE_SIZE"))
+
+
 def stop_on_signals() -> asyncio.Event:
     """An event that SIGTERM or SIGINT sets. Call it inside the running event loop, on the main thread."""
     stop = asyncio.Event()
@@ -77,6 +116,13 @@ def stop_on_signals() -> asyncio.Event:
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stop.set)
     return stop
+
+
+def reload_on_signal() -> asyncio.Event:
+    """An event that SIGHUP sets. Call it inside the running event loop, on the main thread."""
+    asked = asyncio.Event()
+    asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, asked.set)
+    return asked
 
 
 class Systemd:
@@ -105,14 +151,15 @@ class Systemd:
             structlog.get_logger(__name__).warning("systemd_not_notified", state=state, error=str(error))
 
 
-def setup_logging(stream: TextIO = sys.stderr) -> None:
-    """Log to `stream`: one JSON object a line into a pipe or file, coloured text on a terminal."""
+def setup_logging(stream: TextIO = sys.stderr, *, limit: structlog.typing.Processor | None = None) -> None:
+    """Log to `stream`: one JSON object a line into a pipe or file, coloured text on a terminal; `limit` drops lines."""
     terminal = stream.isatty()
     renderer: structlog.typing.Processor = (
         structlog.dev.ConsoleRenderer() if terminal else structlog.processors.JSONRenderer()
     )
     structlog.configure(
         processors=[
+            *(() if limit is None else (limit,)),
             structlog.contextvars.merge_contextvars,
             structlog.processors.add_log_level,
             structlog.processors.TimeStamper(fmt="iso", utc=True, key="at"),

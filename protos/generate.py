@@ -1,5 +1,5 @@
 # ruff: noqa: INP001 - a script, not a package
-"""Generate fleetd/pb/v1 from protos/: `python protos/generate.py [OUT]` (needs the `dev` extra).
+"""Generate fleetd/pb from protos/: `python protos/generate.py [OUT]` (needs the `dev` extra).
 
 The directory of a .proto file is its proto package and its Python package, so the generated imports need no patching.
 tests/tidy/test_pb_fresh.py fails when the committed code is not what this prints.
@@ -32,8 +32,9 @@ def generate(out: Path) -> None:
     )
     if rc:
         raise SystemExit(rc)
-    for path in out.glob("fleetd/pb/v1/common_pb2_grpc.py*"):
-        path.unlink()  # no service in it; the plugin writes an empty module
+    for name in ("v1/common", "kubelet/v1/podresources"):
+        for path in out.glob(f"fleetd/pb/{name}_pb2_grpc.py*"):
+            path.unlink()  # no service in it; the plugin writes an empty module
 
 
 if __name__ == "__main__":

@@ -1,12 +1,14 @@
 """The agent: its loops side by side, from READY to the end within two seconds of being told to stop."""
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine, Mapping
 from dataclasses import dataclass
+from typing import Any
 
 import structlog
 
 from fleetd.agent.chores import Chores
+from fleetd.agent.detector import Detector
 from fleetd.agent.log_watch import LogWatch
 from fleetd.agent.sampler import Sampler
 from fleetd.model.host import Hello, Place
@@ -20,6 +22,8 @@ _log = structlog.get_logger(__name__)
 CAPABILITIES = ("burnin", "telemetry")
 NOWHERE = Place()
 """The place of a host whose configuration says nothing about it."""
+Loop = Callable[[], Coroutine[Any, Any, None]]
+"""Runs until it is cancelled."""
 _STOP_S = 2.0
 _CLOCK_SET_S = 30.0
 """How far the wall clock may go astray before the controller is told: far more than a time service slews."""
@@ -53,6 +57,8 @@ class Agent:
         watchdog_s: float | None,
         place: Place = NOWHERE,
         log_watch: LogWatch | None = None,
+        detector: Detector | None = None,
+        companions: Mapping[str, Loop] | None = None,
     ) -> None:
         """Wire the loops; start nothing.
 
@@ -71,6 +77,8 @@ class Agent:
             watchdog_s: how often the service manager wants a sign of life; None: never.
             place: where the host stands, as its configuration says.
             log_watch: reads the kernel log; None: nobody does.
+            detector: judges what `sampler` reads; None: nobody does.
+            companions: further loops by name, that run as long as the agent does.
         """
         self._host = host
         self._boot_id = boot_id
@@ -86,10 +94,17 @@ class Agent:
         self._watchdog_s = watchdog_s
         self._place = place
         self._log_watch = log_watch
+        self._detector = detector
+        self._companions = dict(companions or {})
         self._told_ahead_s = 0.0
 
-    async def run(self, stop: asyncio.Event) -> None:
-        """Run until `stop` is set; a loop that ends in any other way ends the agent, with its exception."""
+    async def run(
+        self, stop: asyncio.Event, *, hup: asyncio.Event | None = None, reload: Callable[[], None] | None = None
+    ) -> None:
+        """Run until `stop` is set; a loop that ends in any other way ends the agent, with its exception.
+
+        Whenever `hup` is set, `reload` reads the configuration again.
+        """
         # READY before the first call into a driver: a driver that hangs must not keep the agent from starting.
         self._notify("READY=1")
         loops = {
@@ -97,8 +112,11 @@ class Agent:
             asyncio.create_task(self._chores.run(), name="chores"),
             asyncio.create_task(self._keep_uplink(), name="uplink"),
         }
+        loops |= {asyncio.create_task(run(), name=name) for name, run in self._companions.items()}
         if self._log_watch is not None:
             loops.add(asyncio.create_task(self._log_watch.run(), name="kernel_log"))
+        if hup is not None and reload is not None:
+            loops.add(asyncio.create_task(self._keep_config(hup, reload), name="reload"))
         if self._watchdog_s is not None:
             loops.add(asyncio.create_task(self._keep_alive(self._watchdog_s / 2), name="watchdog"))
         stopped = asyncio.create_task(stop.wait(), name="stop")
@@ -115,7 +133,7 @@ class Agent:
 
     def status(self) -> AgentStatus:
         """A snapshot of the agent for the exporter; may be called from another thread."""
-        sampler, chores, log = self._sampler, self._chores, self._log_watch
+        sampler, chores, log, detector = self._sampler, self._chores, self._log_watch, self._detector
         read_s = log.health.alive_s if log else None
         return AgentStatus(
             inventory=sampler.inventory,
@@ -126,7 +144,10 @@ class Agent:
             uplink_connected=self._uplink.connected,
             spool_pending=self._spool_gauges.pending(),
             spool_dropped_total=self._spool_gauges.dropped_total(),
-            findings_total=sampler.findings_total + chores.findings_total + (log.findings_total if log else 0),
+            findings_total=sampler.findings_total
+            + chores.findings_total
+            + (log.findings_total if log else 0)
+            + (detector.findings_total if detector else 0),
             kernel_log_age_s=None if read_s is None else self._clock.elapsed_s() - read_s,
             kernel_log_lost_total=log.health.lost_total if log else None,
             errors_total={
@@ -137,7 +158,8 @@ class Agent:
                 "report": chores.report_errors_total,
                 "store": sampler.store_errors_total
                 + chores.store_errors_total
-                + (log.store_errors_total if log else 0),
+                + (log.store_errors_total if log else 0)
+                + (detector.store_errors_total if detector else 0),
             },
             burnin_runs_total=dict(chores.runs_total),
         )
@@ -146,7 +168,7 @@ class Agent:
         """What the controller is told first on every connection."""
         self._told_ahead_s = self._ahead_s()
         inventory = self._sampler.inventory
-        drivers = {gpu.driver_version for gpu in inventory}
+        drivers = {gpu.driver for gpu in inventory}
         return Hello(
             host=self._host,
             boot_id=self._boot_id,
@@ -191,6 +213,22 @@ class Agent:
             if ended:
                 line.result()
                 raise RuntimeError("the uplink ended by itself, which it never should")
+
+    def stand(self, place: Place) -> None:
+        """The host stands here from now on; the controller is told with the next hello."""
+        if place != self._place:
+            self._place = place
+            self._sampler.inventory_changed.set()
+
+    async def _keep_config(self, asked: asyncio.Event, reload: Callable[[], None]) -> None:
+        """Read the configuration again whenever that is asked for, and tell the service manager when it is done."""
+        while True:
+            await asked.wait()
+            asked.clear()
+            # The time lets the service manager tell this reload from an older one: sd_notify(3).
+            self._notify(f"RELOADING=1\nMONOTONIC_USEC={self._clock.elapsed_s() * 1e6:.0f}")
+            reload()
+            self._notify("READY=1")
 
     async def _keep_alive(self, interval_s: float) -> None:
         """Tell the service manager that the event loop turns; whether a driver answers is not its business."""

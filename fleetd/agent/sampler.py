@@ -2,6 +2,7 @@
 
 import asyncio
 import math
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields
 
 import structlog
@@ -11,7 +12,7 @@ from fleetd.model.finding import DeviceFault, FaultClass, Scope, Severity
 from fleetd.model.host import Gpu
 from fleetd.model.ids import BootId, FindingId, GpuId, HostName
 from fleetd.model.telemetry import GpuSample
-from fleetd.ports import Clock, DeviceError, Devices, DriverMissing, Spool, StoreError
+from fleetd.ports import Clock, DeviceError, Devices, DevicesReleased, DriverMissing, Spool, StoreError
 
 _log = structlog.get_logger(__name__)
 
@@ -37,11 +38,23 @@ class SamplerConfig:
                 raise ValueError(f"{field.name}: {getattr(self, field.name)} is not above 0")
 
 
+Round = Callable[[tuple[GpuSample, ...], tuple[Gpu, ...], Mapping[GpuId, str]], None]
+"""Told of every round that was answered: the samples, the inventory, why a GPU is missing."""
+
+
 class Sampler:
     """Reads the GPUs until cancelled. Its attributes and properties may be read from another thread."""
 
     def __init__(
-        self, *, host: HostName, boot_id: BootId, devices: Devices, spool: Spool, clock: Clock, config: SamplerConfig
+        self,
+        *,
+        host: HostName,
+        boot_id: BootId,
+        devices: Devices,
+        spool: Spool,
+        clock: Clock,
+        config: SamplerConfig,
+        on_round: Round | None = None,
     ) -> None:
         self._host = host
         self._boot_id = boot_id
@@ -49,6 +62,7 @@ class Sampler:
         self._spool = spool
         self._clock = clock
         self._config = config
+        self._on_round = on_round
         self._watch = SilenceWatch(after_s=config.unresponsive_after_seconds, discovery_s=config.discovery_seconds)
         self._inventory: tuple[Gpu, ...] = ()
         self._inventory_known = False
@@ -66,9 +80,24 @@ class Sampler:
         self.store_errors_total = 0
 
     @property
+    def config(self) -> SamplerConfig:
+        """What it goes by now."""
+        return self._config
+
+    def configure(self, config: SamplerConfig) -> None:
+        """Go by this from the next cycle on."""
+        self._config = config
+        self._watch.configure(after_s=config.unresponsive_after_seconds, discovery_s=config.discovery_seconds)
+
+    @property
     def inventory(self) -> tuple[Gpu, ...]:
         """The GPUs of the last successful discovery; empty before it."""
         return self._inventory
+
+    @property
+    def driver_silent(self) -> str:
+        """Code and reason when nobody answers, and that has been told; else ""."""
+        return self._watch.driver_told
 
     @property
     def age_s(self) -> float | None:
@@ -83,10 +112,10 @@ class Sampler:
 
     async def run(self) -> None:
         """Sample until cancelled."""
-        interval_s = self._config.interval_seconds
         due_s = self._clock.elapsed_s()
         while True:
             wait_s = await self.sample_once()
+            interval_s = self._config.interval_seconds
             now_s = self._clock.elapsed_s()
             due_s = due_s + interval_s if wait_s is None else now_s + wait_s
             if due_s < now_s:  # never catch up in a burst: the past cannot be sampled any more
@@ -102,6 +131,12 @@ class Sampler:
             if not self._inventory_known:
                 self._discovered(await self._devices.inventory())
             samples = await self._devices.sample()
+        except DevicesReleased:
+            self._watch.rest()
+            self._inventory_known = False  # another GPU may stand there afterwards
+            self._samples, self._sampled_at_s = (), None  # and what was read before proves nothing about it
+            self.silent_gpus = self._failures = 0
+            return self._config.interval_seconds
         except DeviceError as error:
             code = MISSING if isinstance(error, DriverMissing) else UNRESPONSIVE
             self._watch.fails(code, str(error), began_s=began_s, began_at_s=began_at_s)
@@ -113,6 +148,8 @@ class Sampler:
             return min(doubled_s, self._config.retry_max_seconds)
         self._samples, self._sampled_at_s = samples, self._clock.elapsed_s()
         answered = [sample.gpu for sample in samples]
+        if not {gpu.gpu for gpu in self._inventory}.issuperset(answered):
+            self._inventory_known = False  # one was added while we ran
         ended = self._watch.answers(answered, self._devices.troubles, began_s=began_s, began_at_s=began_at_s)
         for silence in ended:
             _log.warning("answers_again", gpu=silence.gpu, silent_s=round(self._clock.elapsed_s() - silence.since_s, 1))
@@ -120,6 +157,8 @@ class Sampler:
             _log.warning("sampling_again", after_failures=self._failures)
         self._failures = 0
         self._tell()
+        if self._on_round is not None:
+            self._on_round(samples, self._inventory, self._devices.troubles)
         return None
 
     def _discovered(self, inventory: tuple[Gpu, ...]) -> None:
@@ -151,7 +190,7 @@ class Sampler:
             self.discovered.set()
             _log.error("silent", code=silence.code, gpu=silence.gpu, why=silence.why)
         self.silent_gpus = self._watch.told_gpus
-        return self._watch.driver_told
+        return bool(self._watch.driver_told)
 
     def _finding(self, silence: Silence) -> DeviceFault:
         index = _index(self._inventory, silence.gpu)

@@ -40,15 +40,28 @@ class SilenceWatch:
         self._gpus: dict[GpuId, Silence] = {}  # bounded by the GPUs of the host, as the adapter names them
         self._told: set[tuple[str, GpuId | None]] = set()
 
+    def configure(self, *, after_s: float, discovery_s: float) -> None:
+        """Be as patient as this from now on."""
+        self._after_s = after_s
+        self._discovery_s = discovery_s
+
+    def rest(self) -> None:
+        """Nobody is asked for some time: what was silent has to be silent anew, as after a start."""
+        self._driver = None
+        self._gpus.clear()
+        self._told.clear()
+        self._discovered = False
+
     @property
     def told_gpus(self) -> int:
         """GPUs whose present silence has been told."""
         return sum(gpu is not None for _, gpu in self._told)
 
     @property
-    def driver_told(self) -> bool:
-        """Whether nobody answers, and that has been told."""
-        return self._driver is not None and (self._driver.code, None) in self._told
+    def driver_told(self) -> str:
+        """Code and reason when nobody answers, and that has been told; else ""."""
+        driver = self._driver
+        return f"{driver.code}: {driver.why}" if driver is not None and (driver.code, None) in self._told else ""
 
     def fails(self, code: str, why: str, *, began_s: float, began_at_s: float) -> None:
         """A call failed as a whole."""

@@ -2,40 +2,43 @@
 
 import asyncio
 import os
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
 
 from fleetd import __version__
 from fleetd.agent.agent import Agent, SpoolGauges
+from fleetd.agent.attachment import Attachment, PatientBurner
 from fleetd.agent.chores import Chores
+from fleetd.agent.control_socket import ControlSocket
+from fleetd.agent.detector import Detector
 from fleetd.agent.log_watch import LogWatch
 from fleetd.agent.sampler import Sampler
+from fleetd.agent.status_client import control_socket
+from fleetd.agent.status_document import document
+from fleetd.agent.status_socket import StatusSocket
 from fleetd.burner import BurnerConfig, ProcessBurner
+from fleetd.compose.companions import build_companions, collectors
 from fleetd.compose.kernel_log import kernel_log
-from fleetd.compose.places import state_dir
-from fleetd.config.faults import load_catalogue
+from fleetd.compose.log_limit import LogLimit
+from fleetd.compose.owned import Owned, owned
+from fleetd.compose.reload import Reloader
 from fleetd.config.files import AgentConfig
-from fleetd.devices.helper import HelperDevices
-from fleetd.exporter import AgentCollector, BuildCollector, Exporter
-from fleetd.model.ids import BootId, HostName
-from fleetd.ports import Clock, Devices, Spool
-from fleetd.sim.gpu import SimDevices
-from fleetd.system import RealClock, Systemd, boot_id, entropy, host_name, setup_logging, stop_on_signals
+from fleetd.exporter.page import Collector
+from fleetd.exporter.server import Exporter
+from fleetd.ports import Clock
+from fleetd.system import (
+    RealClock,
+    Systemd,
+    entropy,
+    reload_on_signal,
+    setup_logging,
+    stop_on_signals,
+)
 from fleetd.uplink.client import GrpcUplink
 from fleetd.uplink.orders import SqliteOrders
 from fleetd.uplink.spool import SqliteSpool
-
-
-def _vendor(_host: HostName, config: AgentConfig, clock: Clock) -> Devices:
-    return HelperDevices(vendor=config.devices.backend, clock=clock, config=config.devices)
-
-
-def _simulated(host: HostName, config: AgentConfig, clock: Clock) -> Devices:
-    return SimDevices(host=host, gpus=config.devices.gpus, seed=config.devices.seed, clock=clock)
-
-
-DEVICES: dict[str, Callable[[HostName, AgentConfig, Clock], Devices]] = {"nvidia": _vendor, "sim": _simulated}
-"""`devices.backend` → what makes it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,53 +46,132 @@ class BuiltAgent:
     """An agent with what has to be closed after it."""
 
     agent: Agent
+    status: StatusSocket
+    control: ControlSocket
+    reloader: Reloader
     uplink: GrpcUplink
     spool: SqliteSpool
     orders: SqliteOrders
+    collectors: Sequence[Collector]
 
 
-def build_agent(config: AgentConfig, clock: RealClock, systemd: Systemd) -> BuiltAgent:
-    """Wire an agent. Raises StoreError when its state directory cannot be used."""
-    host = HostName(config.host) if config.host else host_name()
-    boot = boot_id()
-    folder = state_dir(config.state_dir)
-    spool = SqliteSpool(folder / "spool.db", rng=entropy())
-    orders = SqliteOrders(folder / "orders.db")
-    devices: Devices = DEVICES[config.devices.backend](host, config, clock)
-    sampler = Sampler(host=host, boot_id=boot, devices=devices, spool=spool, clock=clock, config=config.sampler)
+def build_agent(
+    config: AgentConfig,
+    path: Path,
+    clock: RealClock,
+    systemd: Systemd,
+    *,
+    restart: Callable[[], None],
+    compat: str | None = None,
+) -> BuiltAgent:
+    """Wire an agent. Raises StoreError: its state directory cannot be used.
+
+    Args:
+        config: as it was read from `path`.
+        path: where it is read again from.
+        clock: real time.
+        systemd: the service manager.
+        restart: ends the agent in good order; the service manager starts it again.
+        compat: overrides the configuration's `exporter: compat`.
+    """
+    own = owned(config, clock)
+    companions = build_companions(
+        config, own.devices, clock=clock, inventory=lambda: own.sampler.inventory, restart=restart
+    )
     chores = Chores(
-        host=host,
-        boot_id=boot,
-        orders=orders,
-        burner=ProcessBurner(host=host, config=_burner_config(config)),
-        spool=spool,
+        host=own.host,
+        boot_id=own.boot,
+        orders=own.orders,
+        burner=PatientBurner(ProcessBurner(host=own.host, config=_burner_config(config)), own.attachment),
+        spool=own.spool,
         clock=clock,
-        reports=folder / "burnin",
+        reports=own.folder / "burnin",
         config=config.chores,
     )
     uplink = GrpcUplink(config.uplink, clock=clock, rng=entropy())
     agent = Agent(
-        host=host,
-        boot_id=boot,
+        host=own.host,
+        boot_id=own.boot,
         version=__version__,
-        sampler=sampler,
+        sampler=own.sampler,
         chores=chores,
         uplink=uplink,
-        devices=devices,
-        spool=spool,
-        spool_gauges=SpoolGauges(pending=lambda: spool.depth, dropped_total=lambda: spool.dropped_total),
+        devices=own.attachment,
+        spool=own.spool,
+        spool_gauges=SpoolGauges(pending=lambda: own.disk.depth, dropped_total=lambda: own.disk.dropped_total),
         clock=clock,
         notify=systemd.notify,
         watchdog_s=systemd.watchdog_s,
         place=config.place,
-        log_watch=_log_watch(config, host, boot, spool=spool, clock=clock, sampler=sampler),
+        log_watch=_log_watch(config, own, clock),
+        detector=own.detector,
+        companions=companions.loops,
     )
-    return BuiltAgent(agent=agent, uplink=uplink, spool=spool, orders=orders)
+    status = _status_socket(config, own, agent)
+    reloader = Reloader(path, config, apply=_live(agent, own.sampler, own.detector), clock=clock)
+    compat = compat or config.exporter.compat
+    return BuiltAgent(
+        agent=agent,
+        status=status,
+        control=ControlSocket(control_socket(_socket(config, own)), _requests(own.attachment)),
+        reloader=reloader,
+        uplink=uplink,
+        spool=own.disk,
+        orders=own.orders,
+        collectors=(
+            *collectors(agent, companions, tally=own.tally, clock=clock, host=own.host, compat=compat),
+            reloader,
+        ),
+    )
 
 
-def _log_watch(
-    config: AgentConfig, host: HostName, boot: BootId, *, spool: Spool, clock: Clock, sampler: Sampler
-) -> LogWatch | None:
+def _socket(config: AgentConfig, own: Owned) -> Path:
+    return config.status.socket or own.folder / "agent.sock"
+
+
+def _status_socket(config: AgentConfig, own: Owned, agent: Agent) -> StatusSocket:
+    return StatusSocket(
+        _socket(config, own),
+        lambda: document(
+            host=own.host,
+            boot_id=own.boot,
+            version=__version__,
+            status=agent.status(),
+            faults=own.spool.faults(),
+            driver_silent=own.sampler.driver_silent,
+            stale_s=own.sampler.config.stale_after_seconds,
+            released_s=own.attachment.released_s,
+        ),
+    )
+
+
+def _live(agent: Agent, sampler: Sampler, detector: Detector) -> Callable[[AgentConfig], None]:
+    """What makes `reload.LIVE` take effect."""
+
+    def apply(config: AgentConfig) -> None:
+        sampler.configure(config.sampler)
+        detector.configure(config.detect)
+        agent.stand(config.place)
+
+    return apply
+
+
+def _requests(attachment: Attachment) -> Callable[[dict[str, Any]], Awaitable[str]]:
+    """What may be asked for over the control socket."""
+
+    async def carry_out(request: dict[str, Any]) -> str:
+        match request:
+            case {"do": "release", "seconds": int() | float() as seconds, **rest} if not rest:
+                return await attachment.release(seconds)
+            case {"do": "attach", **rest} if not rest:
+                attachment.attach()
+                return ""
+        raise ValueError("known are release with seconds, and attach")
+
+    return carry_out
+
+
+def _log_watch(config: AgentConfig, own: Owned, clock: Clock) -> LogWatch | None:
     """The kernel log's reader. A simulated host has none: this machine's log is not its log."""
     source = config.kernel_log.source
     if source == "auto":
@@ -97,13 +179,13 @@ def _log_watch(
     if source == "off":
         return None
     return LogWatch(
-        host=host,
-        boot_id=boot,
-        log=kernel_log(source, cursor=config.state_dir / "kernel-log.cursor", boot_id=boot, clock=clock),
-        catalogue=load_catalogue(),
-        spool=spool,
+        host=own.host,
+        boot_id=own.boot,
+        log=kernel_log(source, cursor=config.state_dir / "kernel-log.cursor", boot_id=own.boot, clock=clock),
+        catalogue=own.catalogue,
+        spool=own.spool,
         clock=clock,
-        inventory=lambda: sampler.inventory,
+        inventory=lambda: own.sampler.inventory,
     )
 
 
@@ -114,18 +196,28 @@ def _burner_config(config: AgentConfig) -> BurnerConfig:
     return replace(config.burner, backend="sim", gpus=config.devices.gpus, inject=config.devices.fault)
 
 
-def run_agent(config: AgentConfig) -> None:
-    """Run an agent until SIGTERM or SIGINT. Raises PortError when it cannot start."""
-    setup_logging()
-    asyncio.run(_agent(config))
+def run_agent(config: AgentConfig, path: Path, *, compat: str | None = None) -> None:
+    """Run an agent until SIGTERM or SIGINT; SIGHUP reads `path` again. Raises PortError when it cannot start.
+
+    `compat` overrides the configuration's `exporter: compat`.
+    """
+    asyncio.run(_agent(config, path, compat))
 
 
-async def _agent(config: AgentConfig) -> None:
-    built = build_agent(config, RealClock(), Systemd(os.environ))
-    exporter = Exporter(config.exporter.listen, [AgentCollector(built.agent.status), BuildCollector(__version__)])
+async def _agent(config: AgentConfig, path: Path, compat: str | None) -> None:
+    clock = RealClock()
+    limit = LogLimit(clock)
+    setup_logging(limit=limit)
+    stop = stop_on_signals()
+    built = build_agent(config, path, clock, Systemd(os.environ), restart=stop.set, compat=compat)
+    exporter = Exporter(config.exporter.listen, [*built.collectors, limit])
     try:
-        await built.agent.run(stop_on_signals())
+        await built.status.start()
+        await built.control.start()
+        await built.agent.run(stop, hup=reload_on_signal(), reload=built.reloader.reload)
     finally:
+        await built.control.close()
+        await built.status.close()
         exporter.close()
         built.spool.close()
         built.orders.close()

@@ -13,7 +13,8 @@ from fleetd.config.files import ControllerConfig
 from fleetd.config.shipped import policy_path
 from fleetd.controller.controller import Controller
 from fleetd.controller.metrics import ControllerCollector
-from fleetd.exporter import BuildCollector, Exporter
+from fleetd.exporter.native import BuildCollector
+from fleetd.exporter.server import Exporter
 from fleetd.ports import Actuator
 from fleetd.stores.sql import SqlStore
 from fleetd.system import RealClock, Systemd, run_blocking, setup_logging, stop_on_signals

@@ -6,13 +6,17 @@ from pathlib import Path
 from typing import Literal
 
 from fleetd.agent.chores import ChoresConfig
+from fleetd.agent.jobs_config import JobsConfig
 from fleetd.agent.log_watch import KernelLogConfig
+from fleetd.agent.memory import MemoryConfig
 from fleetd.agent.sampler import SamplerConfig
+from fleetd.agent.status_socket import StatusConfig
 from fleetd.burner import BurnerConfig
 from fleetd.config.strict import load
 from fleetd.controller.dispatcher import DispatcherConfig
+from fleetd.core.detect_config import DetectConfig
 from fleetd.devices.config import DevicesConfig
-from fleetd.exporter import ExporterConfig
+from fleetd.exporter.config import AgentExporterConfig, ExporterConfig
 from fleetd.model.host import Place
 from fleetd.uplink.config import ServerConfig, UplinkConfig
 
@@ -34,11 +38,15 @@ class AgentConfig:
     """Where the host stands; budgets and comparisons by pool, rack or domain need it."""
     devices: DevicesConfig = field(default_factory=DevicesConfig)
     sampler: SamplerConfig = field(default_factory=SamplerConfig)
+    detect: DetectConfig = field(default_factory=DetectConfig)
+    status: StatusConfig = field(default_factory=StatusConfig)
     burner: BurnerConfig = field(default_factory=BurnerConfig)
     chores: ChoresConfig = field(default_factory=ChoresConfig)
     kernel_log: KernelLogConfig = field(default_factory=KernelLogConfig)
+    jobs: JobsConfig = field(default_factory=JobsConfig)
+    memory: MemoryConfig = field(default_factory=MemoryConfig)
     uplink: UplinkConfig
-    exporter: ExporterConfig = field(default_factory=ExporterConfig)
+    exporter: AgentExporterConfig = field(default_factory=AgentExporterConfig)
 
     def __post_init__(self) -> None:
         """Refuse what cannot work. Raises ValueError."""

@@ -126,6 +126,11 @@ class Child:
         self._hang_up()
         return True
 
+    @property
+    def pid(self) -> int:
+        """Of the process."""
+        return self._process.pid
+
     def ended(self) -> bool:
         """Whether the process is gone (and reaped)."""
         return self._process.poll() is not None

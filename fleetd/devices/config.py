@@ -1,16 +1,19 @@
 """Configuration of the devices; a module of its own, so that reading a configuration loads no adapter."""
 
+import re
 from dataclasses import dataclass
-from typing import Literal
 
 _GPUS_MAX = 64
+_BACKENDS = ("nvidia", "amd", "sim")
+_FACTORY = re.compile(r"[A-Za-z_][\w.]*:[A-Za-z_]\w*")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DevicesConfig:
     """Which GPUs the agent looks after, and how patient it is with their driver."""
 
-    backend: Literal["nvidia", "sim"] = "nvidia"
+    backend: str = "nvidia"
+    """`nvidia`, `amd`, `sim`, or `module:factory` of a reader of one's own (`fleetd.devices.reader.Reader`)."""
     gpus: int = 8
     """How many GPUs are simulated; of no meaning to another backend."""
     seed: int = 0
@@ -28,6 +31,8 @@ class DevicesConfig:
     """The same while an abandoned helper still keeps the driver open: then opening is quick, or the driver hangs."""
     slow_reading_interval_seconds: float = 10.0
     """How often the expensive readings are made (energy: 4 ms of CPU a call); spread evenly over the GPUs."""
+    discovery_interval_seconds: float = 60.0
+    """How often the driver is asked which GPUs there are, while all is well."""
     restart_first_seconds: float = 1.0
     restart_max_seconds: float = 300.0
     """A helper that failed is followed by another after the first wait, which doubles up to the maximum."""
@@ -36,6 +41,8 @@ class DevicesConfig:
 
     def __post_init__(self) -> None:
         """Refuse what cannot work. Raises ValueError."""
+        if self.backend not in _BACKENDS and not _FACTORY.fullmatch(self.backend):
+            raise ValueError(f"backend: {self.backend!r} is none of {', '.join(_BACKENDS)} and no module:factory")
         if not 1 <= self.gpus <= _GPUS_MAX:
             raise ValueError(f"gpus: {self.gpus} is not between 1 and {_GPUS_MAX}")
         if self.fault is not None and self.backend != "sim":
@@ -45,6 +52,7 @@ class DevicesConfig:
             "open_deadline_seconds",
             "reopen_deadline_seconds",
             "slow_reading_interval_seconds",
+            "discovery_interval_seconds",
             "restart_first_seconds",
             "restart_max_seconds",
             "abandoned_max",

@@ -10,22 +10,27 @@ while `abandoned_max` helpers are stuck.
 import asyncio
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass, fields
+from dataclasses import MISSING, dataclass, fields
 from typing import Any
 
 from fleetd.devices.child import Child, ChildError, ChildHung, Refusal
 from fleetd.devices.config import DevicesConfig
+from fleetd.devices.reader import PROCESSES
+from fleetd.devices.readings import Readings, process_ids
 from fleetd.model.host import Gpu
 from fleetd.model.ids import GpuId
-from fleetd.model.telemetry import METRICS, GpuSample
+from fleetd.model.telemetry import GpuSample
 from fleetd.ports import Clock, DeviceError, DriverMissing
 
 _ASIDE_FIRST_S = 60.0
 _ASIDE_MAX_S = 3600.0
 """A GPU that hung is asked again after the first time, which doubles with each hang up to the maximum."""
+_BUSY_MAX_RATIO = 0.1
+"""A driver that has become slow is asked no more than for this share of the time: its last sample stands until then.
+At most ten times the deadline of a call, which is the latest that a sample can be."""
 _KNOWN_MAX = 256
-_METRIC_NAMES = frozenset(metric.name for metric in METRICS)
 _GPU_FIELDS = frozenset(field.name for field in fields(Gpu))
+_NEEDED = frozenset(field.name for field in fields(Gpu) if field.default is MISSING)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,12 +64,26 @@ class HelperDevices:
         self._aside: dict[GpuId, _Aside] = {}
         self._slow_due_s: dict[GpuId, float] = {}
         self._troubles: dict[GpuId, str] = {}
+        self._readings: dict[GpuId, Readings] = {}
+        self._rests: dict[GpuId, tuple[GpuSample, float]] = {}
+        self._discover_due_s = 0.0
+        self._processes: Mapping[GpuId, tuple[int, ...]] = {}
         self.starts_total = 0
 
     @property
     def troubles(self) -> Mapping[GpuId, str]:
         """Why a GPU was missing in the last `sample()`; one that was not asked, for want of a helper, is not in it."""
         return self._troubles
+
+    @property
+    def processes(self) -> Mapping[GpuId, tuple[int, ...]]:
+        """Ids of the processes that hold each GPU, as the driver told them last."""
+        return self._processes
+
+    @property
+    def helpers(self) -> tuple[int, ...]:
+        """Process ids of the helpers, abandoned ones too."""
+        return tuple(child.pid for child in (self._child, *self._abandoned) if child is not None)
 
     async def inventory(self) -> tuple[Gpu, ...]:
         """The GPUs, from the library; from memory while one of them is left alone. Raises DeviceError."""
@@ -74,7 +93,7 @@ class HelperDevices:
     async def sample(self) -> tuple[GpuSample, ...]:
         """One sample of each GPU that answered. Raises DeviceError when none did."""
         async with self._lock:
-            if not self._inventory:
+            if not self._inventory or self._clock.elapsed_s() >= self._discover_due_s:
                 await self._discover()
             child = await self._ready()
             troubles = dict.fromkeys(self._gone, "the driver no longer names it")
@@ -82,6 +101,10 @@ class HelperDevices:
             for gpu in (entry.gpu for entry in self._inventory):
                 if self._left_alone(gpu):
                     troubles[gpu] = "a call for it hung; it is left alone until that call returns, and for some time"
+                    continue
+                rest = self._rests.get(gpu)
+                if rest is not None and self._clock.elapsed_s() < rest[1]:
+                    samples.append(rest[0])
                     continue
                 try:
                     samples.append(await self._sample(child, gpu))
@@ -100,13 +123,18 @@ class HelperDevices:
                 await self._retire(error)
             raise error
 
-    async def close(self) -> None:
-        """End the helper, so that no handle of ours is open; idempotent."""
+    async def close(self) -> str:
+        """End the helper, so that no handle of ours is open; see `Devices`."""
         async with self._lock:
             child, self._child = self._child, None
             if child is not None and not await child.end():
                 self._abandoned.append(child)
             self._reap()
+            # Who asks again has reset something, or waited: what went wrong before need not be so any more.
+            self._failures, self._not_before_s, self._discover_due_s = 0, 0.0, 0.0
+            self._aside = {gpu: aside for gpu, aside in self._aside.items() if not aside.child.ended()}
+            stuck = [str(child.pid) for child in self._abandoned]
+            return f"still inside the {self._vendor} driver: helper process {', '.join(stuck)}" if stuck else ""
 
     # ── the helper's life ───────────────────────────────────────────────────────────────────────────────────────────
 
@@ -170,10 +198,12 @@ class HelperDevices:
         if self._aside and self._inventory:
             return self._inventory  # naming all GPUs would touch the one that is to be left alone
         child = await self._ready()
-        reply = await self._ask(child, {"do": "inventory"}, self._config.open_deadline_seconds)
+        # A driver that names no GPU at all may be one that has not found them yet: only a new start looks again.
+        reply = await self._ask(child, {"do": "inventory"}, self._config.open_deadline_seconds, fatal=True)
+        self._discover_due_s = self._clock.elapsed_s() + self._config.discovery_interval_seconds
         try:
-            found = tuple(Gpu(**{name: entry[name] for name in _GPU_FIELDS & entry.keys()}) for entry in reply)
-        except (TypeError, AttributeError) as cause:
+            found = tuple(_gpu(entry) for entry in reply)
+        except (TypeError, KeyError) as cause:
             error = DeviceError(f"the {self._vendor} helper sent an inventory that is none")
             await self._retire(error)
             raise error from cause
@@ -187,6 +217,10 @@ class HelperDevices:
             for place, entry in enumerate(found)
         }
         self._inventory = found
+        for kept in (self._readings, self._rests):
+            for gpu in kept.keys() - named:
+                del kept[gpu]
+        self._processes = {gpu: ids for gpu, ids in self._processes.items() if gpu in named}
         return found
 
     async def _sample(self, child: Child, gpu: GpuId) -> GpuSample:
@@ -206,8 +240,12 @@ class HelperDevices:
         self._aside.pop(gpu, None)
         if not isinstance(reply, dict):
             raise DeviceError(f"the {self._vendor} helper sent a sample that is none")
-        readings = {name: value for name, value in reply.items() if name in _METRIC_NAMES and _is_number(value)}
-        return GpuSample(gpu=gpu, at_s=self._clock.wall_s(), **readings)
+        if PROCESSES in reply:
+            self._processes = {**self._processes, gpu: process_ids(reply[PROCESSES])}
+        sample = self._readings.setdefault(gpu, Readings()).sample(gpu, self._clock.wall_s(), reply, slow=slow)
+        took_s = self._clock.elapsed_s() - now_s
+        self._rests[gpu] = (sample, now_s + took_s / _BUSY_MAX_RATIO)
+        return sample
 
     def _set_aside(self, gpu: GpuId, child: Child) -> None:
         hangs = self._aside[gpu].hangs + 1 if gpu in self._aside else 1
@@ -219,5 +257,8 @@ class HelperDevices:
         return aside is not None and (self._clock.elapsed_s() < aside.not_before_s or not aside.child.ended())
 
 
-def _is_number(value: object) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool)
+def _gpu(entry: Mapping[str, Any]) -> Gpu:
+    """Raises TypeError or KeyError when it is none."""
+    needed: dict[str, Any] = {name: entry[name] for name in _NEEDED}
+    optional: dict[str, Any] = {name: entry.get(name) for name in _GPU_FIELDS - _NEEDED}
+    return Gpu(**needed, **optional)

@@ -10,9 +10,13 @@ from collections.abc import AsyncIterator, Callable
 from dataclasses import asdict, fields
 from pathlib import Path
 
+import structlog
+
 from fleetd.devices.kernel_sources import Source
 from fleetd.model.logline import Cursor, LogHealth, LogLine
 from fleetd.ports import Clock, StoreError
+
+_log = structlog.get_logger(__name__)
 
 SCHEMA = "fleetd.kernel_log.cursor/1"
 _CURSOR_MAX = 4096
@@ -99,6 +103,8 @@ class FollowedLog:
                     self._failed(error)
                     await self._clock.sleep_s(min(self.POLL_S * 2.0 ** min(failures, 16), self.RETRY_MAX_S))
                     continue
+                if failures:
+                    _log.warning("kernel_log_read_again", after_failures=failures)
                 failures, self._trouble = 0, None
                 self._alive_s = self._clock.elapsed_s()
                 for line in lines:
@@ -116,7 +122,10 @@ class FollowedLog:
 
     def _failed(self, error: OSError) -> None:
         self._errors_total += 1
-        self._trouble = f"the kernel log cannot be read: {error.strerror or error}"
+        trouble = f"the kernel log cannot be read: {error.strerror or error}"
+        if trouble != self._trouble:  # a line for each try would bury everything else
+            _log.error("kernel_log_trouble", why=trouble, see="kernel_log.source, and in a container its /dev/kmsg")
+        self._trouble = trouble
         self._drop()
 
     def _drop(self) -> None:

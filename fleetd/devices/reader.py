@@ -6,8 +6,14 @@ The helper must stay small (its memory counts as the agent's): this module and t
 from collections.abc import Mapping
 from typing import Protocol
 
-Reading = Mapping[str, float | None]
-"""Fields of `fleetd.model.telemetry.GpuSample` without `gpu` and `at_s`, in its units."""
+Number = float | None | list[tuple[str, float]]
+"""A metric (None: cannot be had; NaN: the library gave a number that is none) or a family: [(label, number)]."""
+Reading = Mapping[str, Number]
+"""Fields of `fleetd.model.telemetry.GpuSample` without `gpu` and `at_s`, in its units; what is not there may be left
+out. Whether a number can be true is judged by the parent (`readings.py`), for all vendors alike."""
+
+PROCESSES = "process_ids"
+"""A further entry of a slow reading, which is no metric: [(process id, memory in bytes)] of those that hold the GPU."""
 
 
 class VendorError(Exception):
@@ -20,7 +26,12 @@ class VendorError(Exception):
 
 
 class Reader(Protocol):
-    """One vendor's library. Any call may hang: only the helper's parent can know, and gives the helper up."""
+    """One vendor's library. Any call may hang: only the helper's parent can know, and gives the helper up.
+
+    A vendor of one's own is a class like this and `devices: {backend: "my_module:MyReader"}`; the agent's Python must
+    find the module. Nothing else is asked of it: hangs, deaths and insane values are met by the helper's parent, and
+    metrics and families that it sends under the catalogue's names are exported and sent to the controller.
+    """
 
     def open(self) -> None:
         """Import and initialise the library. Raises VendorError."""
@@ -29,7 +40,7 @@ class Reader(Protocol):
         """Fields of `fleetd.model.host.Gpu` of each GPU that can be named. Raises VendorError."""
 
     def sample(self, gpu: str, *, slow: bool) -> Reading:
-        """Read one GPU; with `slow` the expensive readings too, which are repeated until the next slow reading.
+        """Read one GPU; with `slow` the expensive readings too, which the parent keeps until the next.
 
         Raises VendorError when the GPU does not answer. A reading that the part does not have is None.
         """

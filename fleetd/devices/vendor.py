@@ -11,10 +11,47 @@ import sys
 from importlib import import_module
 from typing import IO, Any
 
-from fleetd.devices.reader import Reader, VendorError
+from fleetd.devices.reader import Reader, Reading, VendorError
 
-READERS = {"nvidia": "fleetd.devices.nvidia:NvidiaReader"}
-"""Vendor → "module:class" of its reader."""
+READERS = {"nvidia": "fleetd.devices.nvidia:NvidiaReader", "amd": "fleetd.devices.amd:AmdReader"}
+"""Vendor → "module:factory" of its reader. A vendor that is written so itself is one more: see `reader.Reader`."""
+
+
+def reader_of(vendor: str) -> Reader:
+    """Make the reader of a vendor. Raises VendorError when there is none."""
+    module, colon, name = READERS.get(vendor, vendor).partition(":")
+    try:
+        factory = getattr(import_module(module), name) if colon else None
+    except (ImportError, AttributeError) as error:
+        raise VendorError(
+            f"there is no vendor reader {vendor}: {error}; install what holds it", missing=True
+        ) from error
+    if not callable(factory):
+        raise VendorError(f"{vendor} is no vendor; known are {', '.join(READERS)} and module:factory", missing=True)
+    reader: Reader = factory()
+    return reader
+
+
+class Refusing:
+    """Stands for a reader that cannot be made: opening it says why."""
+
+    def __init__(self, error: VendorError) -> None:
+        self._error = error
+
+    def open(self) -> None:
+        """Raises VendorError."""
+        raise self._error
+
+    def inventory(self) -> list[dict[str, str | int | None]]:
+        """Raises VendorError."""
+        raise self._error
+
+    def sample(self, gpu: str, *, slow: bool) -> Reading:
+        """Raises VendorError."""
+        raise VendorError(f"GPU {gpu} cannot be read{' in full' if slow else ''}: {self._error}", missing=True)
+
+    def close(self) -> None:
+        """Nothing is open."""
 
 
 def answer(reader: Reader, request: dict[str, Any]) -> dict[str, Any]:
@@ -54,8 +91,11 @@ def main() -> None:
     # What a library prints must not end up between the replies.
     replies = os.fdopen(os.dup(1), "wb", buffering=0)
     os.dup2(2, 1)
-    module, name = READERS[sys.argv[1]].split(":")
-    reader: Reader = getattr(import_module(module), name)()
+    reader: Reader
+    try:
+        reader = reader_of(sys.argv[1])
+    except VendorError as error:
+        reader = Refusing(error)
     serve(reader, sys.stdin, replies)
 
 

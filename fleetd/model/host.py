@@ -30,8 +30,11 @@ class Gpu:
     """`nvidia`, `amd` or `sim`."""
     sku: str
     pci_address: str | None
-    driver_version: str | None = None
-    """Of the driver that answers for it; None: it does not say."""
+    vbios: str | None = None
+    firmware: str | None = None
+    """Version of the firmware that runs on the GPU (NVIDIA: GSP; AMD: PM)."""
+    driver: str | None = None
+    """Version of the kernel driver."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from fleetd.model.host import Gpu
+from fleetd.model.ids import GpuId
 from fleetd.model.telemetry import GpuSample
 
 
@@ -34,3 +35,15 @@ class AgentStatus:
     """Operating failures by kind; the kinds are a closed set, each there from the start."""
     burnin_runs_total: Mapping[str, int]
     """Burn-ins that ended, by verdict; each verdict there from the start."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FaultCount:
+    """How often one fault was told of one GPU since the process started."""
+
+    code: str
+    gpu: GpuId | None
+    """None: told of the host."""
+    total: int
+    last_at_s: float
+    """Wall time of the last, seconds since the epoch."""

@@ -208,8 +208,9 @@ class SimDevices:
             raise DeviceError("no simulated GPU answers")
         return tuple(samples)
 
-    async def close(self) -> None:
+    async def close(self) -> str:
         """Nothing is held."""
+        return ""
 
     def _ask(self) -> None:
         if self.driver_hangs:

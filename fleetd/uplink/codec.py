@@ -4,7 +4,6 @@ Encoding cuts free text and leaves out readings that are not numbers, so that a 
 trusts nothing and raises `CodecError`, one line that names the field.
 """
 
-import math
 from typing import assert_never
 
 from fleetd.model.finding import (
@@ -20,10 +19,11 @@ from fleetd.model.finding import (
 )
 from fleetd.model.ids import BootId, FindingId, GpuId, HostName, OrderId
 from fleetd.model.order import RunBurnin
-from fleetd.model.telemetry import METRICS, GpuSample
+from fleetd.model.telemetry import GpuSample
 from fleetd.pb.v1 import agent_pb2, common_pb2
 from fleetd.ports import Spooled
 from fleetd.uplink.newer import unknown_kind
+from fleetd.uplink.sample_codec import sample_from_pb, sample_to_pb
 from fleetd.uplink.wire import (
     MAX_BALLOTS,
     MAX_GPUS,
@@ -181,26 +181,6 @@ def spooled_from_pb(pb: agent_pb2.SpooledFinding) -> Spooled:
 
 
 # ── telemetry and orders ────────────────────────────────────────────────────────────────────────────────────────────
-
-
-def sample_to_pb(sample: GpuSample) -> common_pb2.GpuSample:
-    """Encode a sample, leaving out what is not a finite number: not read this time. Raises CodecError."""
-    pb = common_pb2.GpuSample(gpu=name(sample.gpu, "sample gpu"), at_s=finite(sample.at_s, "sample at_s"))
-    for metric in METRICS:
-        value: float | None = getattr(sample, metric.name)
-        if value is not None and math.isfinite(value):
-            setattr(pb, metric.name, value)
-    return pb
-
-
-def sample_from_pb(pb: common_pb2.GpuSample) -> GpuSample:
-    """Decode a sample; raises CodecError."""
-    values = {
-        metric.name: finite(getattr(pb, metric.name), f"sample {metric.name}")
-        for metric in METRICS
-        if pb.HasField(metric.name)  # type: ignore[arg-type]  # a test holds that the proto has every metric
-    }
-    return GpuSample(gpu=GpuId(name(pb.gpu, "sample gpu")), at_s=finite(pb.at_s, "sample at_s"), **values)
 
 
 def telemetry_to_pb(samples: tuple[GpuSample, ...]) -> agent_pb2.Telemetry:

@@ -14,10 +14,11 @@ from fleetd.model.telemetry import GpuSample
 from fleetd.pb.v1 import desk_pb2
 from fleetd.pb.v1.desk_pb2_grpc import DeskStub
 from fleetd.uplink.channel import failure, open_channel
-from fleetd.uplink.codec import finding_from_pb, sample_from_pb
+from fleetd.uplink.codec import finding_from_pb
 from fleetd.uplink.config import DeskConfig
 from fleetd.uplink.desk_codec import host_from_pb
 from fleetd.uplink.fleet_codec import fleet_from_pb
+from fleetd.uplink.sample_codec import sample_from_pb
 from fleetd.uplink.wire import MAX_GPUS, CodecError, clean, finite, items, name, text
 
 if TYPE_CHECKING:

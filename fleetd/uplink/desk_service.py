@@ -8,10 +8,11 @@ import grpc
 from fleetd.model.ids import HostName
 from fleetd.pb.v1 import desk_pb2, desk_pb2_grpc
 from fleetd.ports import DeskDoor, Peer, Refused, StoreError
-from fleetd.uplink.codec import finding_to_pb, sample_to_pb
+from fleetd.uplink.codec import finding_to_pb
 from fleetd.uplink.desk_codec import host_to_pb
 from fleetd.uplink.doors import DoorCalls
 from fleetd.uplink.fleet_codec import fleet_to_pb
+from fleetd.uplink.sample_codec import sample_to_pb
 from fleetd.uplink.tls import peer_of
 from fleetd.uplink.wire import CodecError, clean, finite, name, text
 

@@ -18,7 +18,9 @@ def gpu_to_pb(gpu: Gpu) -> common_pb2.Gpu:
         vendor=name(gpu.vendor, "inventory vendor"),
         sku=label(gpu.sku, "inventory sku"),
         pci_address=_optional(gpu.pci_address, "inventory pci_address"),
-        driver_version=_optional(gpu.driver_version, "inventory driver_version"),
+        vbios=_optional(gpu.vbios, "inventory vbios"),
+        firmware=_optional(gpu.firmware, "inventory firmware"),
+        driver=_optional(gpu.driver, "inventory driver"),
     )
 
 
@@ -30,7 +32,9 @@ def gpu_from_pb(pb: common_pb2.Gpu) -> Gpu:
         vendor=name(pb.vendor, "inventory vendor"),
         sku=label(pb.sku, "inventory sku"),
         pci_address=name(pb.pci_address, "inventory pci_address") if pb.HasField("pci_address") else None,
-        driver_version=name(pb.driver_version, "inventory driver_version") if pb.HasField("driver_version") else None,
+        vbios=name(pb.vbios, "inventory vbios") if pb.HasField("vbios") else None,
+        firmware=name(pb.firmware, "inventory firmware") if pb.HasField("firmware") else None,
+        driver=name(pb.driver, "inventory driver") if pb.HasField("driver") else None,
     )
 
 

@@ -1,6 +1,7 @@
 """The agent as a whole: READY first, the uplink after discovery, and the end within two seconds."""
 
 import asyncio
+import re
 from collections.abc import Callable
 from pathlib import Path
 
@@ -9,6 +10,7 @@ import pytest
 from fleetd.agent.agent import Agent, SpoolGauges
 from fleetd.agent.chores import Chores, ChoresConfig
 from fleetd.agent.sampler import Sampler, SamplerConfig
+from fleetd.model.host import Place
 from fleetd.ports import DeviceError
 from tests.agent.fakes_agent import (
     BOOT,
@@ -82,6 +84,32 @@ def test_it_runs_an_order_from_the_uplink_and_stops_when_told(tmp_path: Path) ->
         assert not bench.uplink.connected
         assert (bench.said[0], bench.said[-1]) == ("READY=1", "STOPPING=1")
         assert "WATCHDOG=1" in bench.said
+
+    asyncio.run(case())
+
+
+def test_a_reload_is_told_to_the_service_manager_from_its_beginning_to_its_end(tmp_path: Path) -> None:
+    async def case() -> None:
+        bench = Bench(tmp_path)
+        hup, done = asyncio.Event(), asyncio.Event()
+        said_at_reload: list[str] = []
+
+        def reload() -> None:
+            said_at_reload.append(bench.said[-1])
+            bench.agent.stand(Place(rack="r7"))
+            done.set()
+
+        life = asyncio.create_task(bench.agent.run(bench.stop, hup=hup, reload=reload))
+        await bench.uplink.said_hello.wait()
+        bench.uplink.said_hello.clear()
+        hup.set()
+        await done.wait()
+        await bench.uplink.said_hello.wait()
+        assert bench.uplink.hellos[-1].place.rack == "r7", "the controller is told where the host stands now"
+        assert re.fullmatch(r"RELOADING=1\nMONOTONIC_USEC=1\d{9,}", said_at_reload[0])
+        assert [state for state in bench.said if state != "WATCHDOG=1"] == ["READY=1", said_at_reload[0], "READY=1"]
+        bench.stop.set()
+        await life
 
     asyncio.run(case())
 
@@ -167,8 +195,9 @@ def test_an_uplink_that_returns_ends_the_agent(tmp_path: Path) -> None:
 
 def test_a_loop_that_will_not_end_does_not_hold_the_agent(tmp_path: Path) -> None:
     class Stubborn(FakeDevices):
-        async def close(self) -> None:
+        async def close(self) -> str:
             await asyncio.Event().wait()
+            return ""
 
     async def case() -> None:
         bench = Bench(tmp_path)

@@ -75,6 +75,6 @@ def test_another_kind_of_failure_is_another_episode() -> None:
     w.tell(first)
     assert w.driver_told
     w.fails(MISSING, "not loaded", began_s=10.0, began_at_s=10.0)
-    assert (w.overdue(17.0), w.driver_told) == ((), False)
+    assert (w.overdue(17.0), w.driver_told) == ((), "")
     (second,) = w.overdue(18.0)
     assert (second.code, second.since_s) == (MISSING, 10.0)

@@ -162,7 +162,7 @@ def test_standard_output_on_a_full_disk_is_no_verdict(tmp_path: Path) -> None:
         ({"place": {"rack": "a\tb"}}, "place: rack: "),
         ({"place": {"rack": ""}}, "place: rack: "),
         ({"devices": "many\nlines"}, "expected a mapping"),
-        ({"devices": {"backend": "x" * 5000}}, "is none of nvidia, sim"),
+        ({"devices": {"backend": "x" * 5000}}, "is none of nvidia, amd, sim"),
         ({"burner": {"seed": -1}}, "seed: -1 is not from 0"),
     ],
 )

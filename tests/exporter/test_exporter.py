@@ -10,11 +10,14 @@ from dataclasses import replace
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from fleetd.exporter import AgentCollector, BuildCollector, Collector, Exporter, ExporterConfig, parse_listen
+from fleetd.exporter.config import AgentExporterConfig, ExporterConfig, parse_listen
+from fleetd.exporter.native import AgentCollector, BuildCollector
+from fleetd.exporter.page import Collector
+from fleetd.exporter.server import Exporter
 from fleetd.model.host import Gpu
 from fleetd.model.ids import GpuId
 from fleetd.model.status import AgentStatus
-from fleetd.model.telemetry import METRICS, GpuSample
+from fleetd.model.telemetry import FAMILIES, METRICS, GpuSample
 from fleetd.ports import PortError
 
 GPUS = tuple(
@@ -72,9 +75,9 @@ def test_gpus_and_the_agent_itself_are_served() -> None:
     assert values["fleetd_gpu_energy_joules_total", "GPU-0"] == 5e12
     assert kinds["fleetd_gpu_energy_joules"] == "counter"
     assert values["fleetd_gpu_utilization_ratio", "GPU-0"] == 0.0
-    assert values["fleetd_gpu_info", "GPU-0", "0", "0000:1b:00.0", 'H200 "SXM"', "nvidia"] == 1.0
-    assert values["fleetd_gpu_info", "GPU-1", "1", "", 'H200 "SXM"', "nvidia"] == 1.0
-    assert values["fleetd_gpu_sample_age_seconds",] == 0.25
+    assert values["fleetd_gpu_info", "", "", "GPU-0", "0", "0000:1b:00.0", 'H200 "SXM"', "", "nvidia"] == 1.0
+    assert values["fleetd_gpu_info", "", "", "GPU-1", "1", "", 'H200 "SXM"', "", "nvidia"] == 1.0
+    assert values["fleetd_gpu_sample_age_seconds", "GPU-0"] == 0.25
     assert values["fleetd_agent_uplink_connected",] == 1.0
     assert values["fleetd_agent_spool_pending",] == 3.0
     assert values["fleetd_agent_findings_total",] == 4.0
@@ -101,6 +104,18 @@ def test_every_metric_of_the_catalogue_is_served_under_its_name() -> None:
         assert values[f"fleetd_gpu_{metric.name}", "GPU-0"] == 1.0
         assert kinds[f"fleetd_gpu_{metric.name}".removesuffix("_total")] == metric.kind
         assert metric.name.endswith("_total") == (metric.kind == "counter")
+
+
+def test_every_family_is_served_with_its_label() -> None:
+    full = GpuSample(gpu=GpuId("GPU-0"), at_s=1.0, **{family.name: (("a", 1.0), ("b", 2.0)) for family in FAMILIES})
+    with serving([AgentCollector(lambda: replace(STATUS, samples=(full,)))]) as exporter:
+        kinds, values = scraped(exporter)
+    for family in FAMILIES:
+        found = {key: value for key, value in values.items() if key[0] == f"fleetd_gpu_{family.name}"}
+        assert sorted(found.values()) == [1.0, 2.0]
+        assert all("GPU-0" in key for key in found)
+        assert kinds[f"fleetd_gpu_{family.name}".removesuffix("_total")] == family.kind
+        assert family.name.endswith("_total") == (family.kind == "counter")
 
 
 def test_the_series_are_bounded_by_the_gpus() -> None:
@@ -161,6 +176,14 @@ def test_a_client_that_trickles_is_hung_up_on() -> None:
 )
 def test_addresses(listen: str, expected: tuple[str, int]) -> None:
     assert parse_listen(listen) == expected
+
+
+def test_what_cannot_be_served_is_refused_when_the_configuration_is_read() -> None:
+    assert AgentExporterConfig(compat="dcgm").listen == ExporterConfig().listen
+    with pytest.raises(ValueError, match="compat: 'rdc' is none of dcgm"):
+        AgentExporterConfig(compat="rdc")
+    with pytest.raises(ValueError, match=r"is no ADDRESS:PORT"):
+        AgentExporterConfig(listen="nowhere")
 
 
 @pytest.mark.parametrize(

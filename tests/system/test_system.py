@@ -13,7 +13,16 @@ from pathlib import Path
 
 import pytest
 
-from fleetd.system import RealClock, Systemd, boot_id, entropy, host_name, run_blocking, stop_on_signals
+from fleetd.system import (
+    RealClock,
+    Systemd,
+    boot_id,
+    entropy,
+    host_name,
+    reload_on_signal,
+    run_blocking,
+    stop_on_signals,
+)
 
 
 def test_clocks_and_sleep() -> None:
@@ -83,6 +92,15 @@ def test_sigterm_sets_the_stop_event() -> None:
         stop = stop_on_signals()
         os.kill(os.getpid(), signal.SIGTERM)
         await asyncio.wait_for(stop.wait(), 5)
+
+    asyncio.run(case())
+
+
+def test_sighup_asks_for_a_reload_and_ends_nothing() -> None:
+    async def case() -> None:
+        asked = reload_on_signal()
+        os.kill(os.getpid(), signal.SIGHUP)
+        await asyncio.wait_for(asked.wait(), 5)
 
     asyncio.run(case())
 

@@ -9,6 +9,11 @@ ROOT = Path(__file__).resolve().parents[2]
 
 def test_the_generated_code_is_fresh(tmp_path: Path) -> None:
     subprocess.run([sys.executable, ROOT / "protos" / "generate.py", tmp_path], check=True)
-    fresh = {path.name: path.read_text() for path in (tmp_path / "fleetd" / "pb" / "v1").iterdir()}
-    committed = {path.name: path.read_text() for path in (ROOT / "fleetd" / "pb" / "v1").glob("*_pb2*.py*")}
+
+    def generated(root: Path) -> dict[str, str]:
+        folder = root / "fleetd" / "pb"
+        return {str(path.relative_to(folder)): path.read_text() for path in folder.rglob("*_pb2*.py*")}
+
+    fresh, committed = generated(tmp_path), generated(ROOT)
+    assert fresh
     assert committed == fresh, "run `python protos/generate.py`"

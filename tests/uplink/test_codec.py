@@ -26,7 +26,7 @@ from fleetd.model.host import (
     Strike,
 )
 from fleetd.model.order import RunBurnin
-from fleetd.model.telemetry import METRICS, GpuSample
+from fleetd.model.telemetry import FAMILIES, LABELS_MAX, METRICS, GpuSample
 from fleetd.pb.v1 import common_pb2
 from fleetd.ports import Spooled
 from fleetd.uplink import codec, desk_codec, fleet_codec, hello_codec
@@ -41,7 +41,15 @@ uint32 = st.integers(0, 2**32 - 1)
 maybe_names = st.none() | names
 
 gpus = st.builds(
-    Gpu, gpu=names, index=uint32, vendor=names, sku=labels, pci_address=maybe_names, driver_version=maybe_names
+    Gpu,
+    gpu=names,
+    index=uint32,
+    vendor=names,
+    sku=labels,
+    pci_address=maybe_names,
+    vbios=maybe_names,
+    firmware=maybe_names,
+    driver=maybe_names,
 )
 culprits = st.builds(Culprit, gpu=names, index=uint32, fault_class=st.sampled_from(FaultClass), why=texts)
 burnins = st.builds(
@@ -92,7 +100,15 @@ orders = st.builds(
     RunBurnin, id=names, host=names, issued_at_s=seconds, why=texts, level=names, boot_id=names, not_after_s=seconds
 )
 readings = st.none() | st.floats(allow_nan=False, allow_infinity=False)
-samples = st.builds(GpuSample, gpu=names, at_s=seconds, **{metric.name: readings for metric in METRICS})
+numbers = st.floats(allow_nan=False, allow_infinity=False)
+labelled = st.dictionaries(names, numbers, max_size=3).map(lambda readings: tuple(sorted(readings.items())))
+samples = st.builds(
+    GpuSample,
+    gpu=names,
+    at_s=seconds,
+    **{metric.name: readings for metric in METRICS},
+    **{family.name: labelled for family in FAMILIES},
+)
 holds = st.builds(
     Hold,
     owner=names,
@@ -232,7 +248,8 @@ def test_no_bytes_crash_the_decoder(body: bytes) -> None:
 
 
 def test_the_wire_has_every_metric_of_the_catalogue_and_no_other() -> None:
-    assert [field.name for field in common_pb2.GpuSample.DESCRIPTOR.fields] == [f.name for f in fields(GpuSample)]
+    wire = {field.name: field.is_repeated for field in common_pb2.GpuSample.DESCRIPTOR.fields}
+    assert wire == {f.name: f.name in {family.name for family in FAMILIES} for f in fields(GpuSample)}
 
 
 def test_what_is_not_a_number_is_not_read(make: Any) -> None:
@@ -241,6 +258,14 @@ def test_what_is_not_a_number_is_not_read(make: Any) -> None:
     assert (decoded.power_watts, decoded.temperature_celsius) == (None, None)
     with pytest.raises(CodecError, match="sample power_watts is nan"):
         codec.sample_from_pb(common_pb2.GpuSample(gpu="GPU-0", power_watts=float("nan")))
+
+
+def test_a_family_that_is_too_long_or_has_a_label_twice_is_refused() -> None:
+    entries = [common_pb2.Labelled(label=str(n), value=n) for n in range(LABELS_MAX + 1)]
+    with pytest.raises(CodecError, match="sample fabric_link_up_ratio has 37 entries"):
+        codec.sample_from_pb(common_pb2.GpuSample(gpu="GPU-0", fabric_link_up_ratio=entries))
+    with pytest.raises(CodecError, match="sample ecc_block_corrected_total has a label twice"):
+        codec.sample_from_pb(common_pb2.GpuSample(gpu="GPU-0", ecc_block_corrected_total=entries[:1] * 2))
 
 
 def test_free_text_is_cut_and_cleaned_when_it_is_sent(make: Any) -> None:

@@ -139,7 +139,9 @@ class Gpu(_message.Message):
     VENDOR_FIELD_NUMBER: _builtins.int
     SKU_FIELD_NUMBER: _builtins.int
     PCI_ADDRESS_FIELD_NUMBER: _builtins.int
-    DRIVER_VERSION_FIELD_NUMBER: _builtins.int
+    VBIOS_FIELD_NUMBER: _builtins.int
+    FIRMWARE_FIELD_NUMBER: _builtins.int
+    DRIVER_FIELD_NUMBER: _builtins.int
     gpu: _builtins.str
     """UUID or serial, never an ordinal."""
     index: _builtins.int
@@ -148,8 +150,10 @@ class Gpu(_message.Message):
     """"nvidia", "amd" or "sim"."""
     sku: _builtins.str
     pci_address: _builtins.str
-    driver_version: _builtins.str
-    """Of the driver that answers for it."""
+    vbios: _builtins.str
+    firmware: _builtins.str
+    """Of the firmware that runs on the GPU."""
+    driver: _builtins.str
     def __init__(
         self,
         *,
@@ -158,20 +162,30 @@ class Gpu(_message.Message):
         vendor: _builtins.str = ...,
         sku: _builtins.str = ...,
         pci_address: _builtins.str | None = ...,
-        driver_version: _builtins.str | None = ...,
+        vbios: _builtins.str | None = ...,
+        firmware: _builtins.str | None = ...,
+        driver: _builtins.str | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_driver_version", b"_driver_version", "_pci_address", b"_pci_address", "driver_version", b"driver_version", "pci_address", b"pci_address"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_driver", b"_driver", "_firmware", b"_firmware", "_pci_address", b"_pci_address", "_vbios", b"_vbios", "driver", b"driver", "firmware", b"firmware", "pci_address", b"pci_address", "vbios", b"vbios"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_driver_version", b"_driver_version", "_pci_address", b"_pci_address", "driver_version", b"driver_version", "gpu", b"gpu", "index", b"index", "pci_address", b"pci_address", "sku", b"sku", "vendor", b"vendor"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_driver", b"_driver", "_firmware", b"_firmware", "_pci_address", b"_pci_address", "_vbios", b"_vbios", "driver", b"driver", "firmware", b"firmware", "gpu", b"gpu", "index", b"index", "pci_address", b"pci_address", "sku", b"sku", "vbios", b"vbios", "vendor", b"vendor"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType__driver_version: _TypeAlias = _typing.Literal["driver_version"]  # noqa: Y015
-    _WhichOneofArgType__driver_version: _TypeAlias = _typing.Literal["_driver_version", b"_driver_version"]  # noqa: Y015
+    _WhichOneofReturnType__driver: _TypeAlias = _typing.Literal["driver"]  # noqa: Y015
+    _WhichOneofArgType__driver: _TypeAlias = _typing.Literal["_driver", b"_driver"]  # noqa: Y015
+    _WhichOneofReturnType__firmware: _TypeAlias = _typing.Literal["firmware"]  # noqa: Y015
+    _WhichOneofArgType__firmware: _TypeAlias = _typing.Literal["_firmware", b"_firmware"]  # noqa: Y015
     _WhichOneofReturnType__pci_address: _TypeAlias = _typing.Literal["pci_address"]  # noqa: Y015
     _WhichOneofArgType__pci_address: _TypeAlias = _typing.Literal["_pci_address", b"_pci_address"]  # noqa: Y015
+    _WhichOneofReturnType__vbios: _TypeAlias = _typing.Literal["vbios"]  # noqa: Y015
+    _WhichOneofArgType__vbios: _TypeAlias = _typing.Literal["_vbios", b"_vbios"]  # noqa: Y015
     @_typing.overload
-    def WhichOneof(self, oneof_group: _WhichOneofArgType__driver_version) -> _WhichOneofReturnType__driver_version | None: ...
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__driver) -> _WhichOneofReturnType__driver | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__firmware) -> _WhichOneofReturnType__firmware | None: ...
     @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__pci_address) -> _WhichOneofReturnType__pci_address | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__vbios) -> _WhichOneofReturnType__vbios | None: ...
 
 Global___Gpu: _TypeAlias = Gpu  # noqa: Y015
 
@@ -446,6 +460,57 @@ class GpuSample(_message.Message):
     THROTTLE_POWER_RATIO_FIELD_NUMBER: _builtins.int
     THROTTLE_THERMAL_RATIO_FIELD_NUMBER: _builtins.int
     THROTTLE_POWER_BRAKE_RATIO_FIELD_NUMBER: _builtins.int
+    POWER_LIMIT_REQUESTED_WATTS_FIELD_NUMBER: _builtins.int
+    POWER_LIMIT_DEFAULT_WATTS_FIELD_NUMBER: _builtins.int
+    POWER_LIMIT_MIN_WATTS_FIELD_NUMBER: _builtins.int
+    POWER_LIMIT_MAX_WATTS_FIELD_NUMBER: _builtins.int
+    TEMPERATURE_MARGIN_CELSIUS_FIELD_NUMBER: _builtins.int
+    SM_CLOCK_MAX_HERTZ_FIELD_NUMBER: _builtins.int
+    MEMORY_CLOCK_MAX_HERTZ_FIELD_NUMBER: _builtins.int
+    MEMORY_UTILIZATION_RATIO_FIELD_NUMBER: _builtins.int
+    ENCODER_UTILIZATION_RATIO_FIELD_NUMBER: _builtins.int
+    DECODER_UTILIZATION_RATIO_FIELD_NUMBER: _builtins.int
+    MEMORY_RESERVED_BYTES_FIELD_NUMBER: _builtins.int
+    PROCESSES_FIELD_NUMBER: _builtins.int
+    PROCESS_MEMORY_BYTES_FIELD_NUMBER: _builtins.int
+    GRAPHICS_ACTIVE_RATIO_FIELD_NUMBER: _builtins.int
+    SM_ACTIVE_RATIO_FIELD_NUMBER: _builtins.int
+    SM_OCCUPANCY_RATIO_FIELD_NUMBER: _builtins.int
+    TENSOR_ACTIVE_RATIO_FIELD_NUMBER: _builtins.int
+    FP64_ACTIVE_RATIO_FIELD_NUMBER: _builtins.int
+    FP32_ACTIVE_RATIO_FIELD_NUMBER: _builtins.int
+    FP16_ACTIVE_RATIO_FIELD_NUMBER: _builtins.int
+    DRAM_ACTIVE_RATIO_FIELD_NUMBER: _builtins.int
+    ECC_ENABLED_RATIO_FIELD_NUMBER: _builtins.int
+    ECC_DEFERRED_TOTAL_FIELD_NUMBER: _builtins.int
+    ROW_REMAP_CORRECTABLE_TOTAL_FIELD_NUMBER: _builtins.int
+    ROW_REMAP_UNCORRECTABLE_TOTAL_FIELD_NUMBER: _builtins.int
+    BAD_PAGES_TOTAL_FIELD_NUMBER: _builtins.int
+    BAD_PAGES_PENDING_FIELD_NUMBER: _builtins.int
+    RECOVERY_ACTION_FIELD_NUMBER: _builtins.int
+    PCIE_LINK_GENERATION_FIELD_NUMBER: _builtins.int
+    PCIE_LINK_GENERATION_MAX_FIELD_NUMBER: _builtins.int
+    PCIE_LINK_WIDTH_FIELD_NUMBER: _builtins.int
+    PCIE_LINK_WIDTH_MAX_FIELD_NUMBER: _builtins.int
+    PCIE_NAK_SENT_TOTAL_FIELD_NUMBER: _builtins.int
+    PCIE_NAK_RECEIVED_TOTAL_FIELD_NUMBER: _builtins.int
+    PCIE_RECOVERY_TOTAL_FIELD_NUMBER: _builtins.int
+    PCIE_RECEIVE_BYTES_PER_SECOND_FIELD_NUMBER: _builtins.int
+    PCIE_TRANSMIT_BYTES_PER_SECOND_FIELD_NUMBER: _builtins.int
+    FABRIC_RECEIVE_BYTES_PER_SECOND_FIELD_NUMBER: _builtins.int
+    FABRIC_TRANSMIT_BYTES_PER_SECOND_FIELD_NUMBER: _builtins.int
+    THROTTLE_ACTIVE_RATIO_FIELD_NUMBER: _builtins.int
+    THROTTLE_SECONDS_TOTAL_FIELD_NUMBER: _builtins.int
+    ECC_BLOCK_CORRECTED_TOTAL_FIELD_NUMBER: _builtins.int
+    ECC_BLOCK_UNCORRECTED_TOTAL_FIELD_NUMBER: _builtins.int
+    ECC_BLOCK_DEFERRED_TOTAL_FIELD_NUMBER: _builtins.int
+    FABRIC_LINK_UP_RATIO_FIELD_NUMBER: _builtins.int
+    FABRIC_LINK_CRC_ERRORS_TOTAL_FIELD_NUMBER: _builtins.int
+    FABRIC_LINK_REPLAY_ERRORS_TOTAL_FIELD_NUMBER: _builtins.int
+    FABRIC_LINK_RECOVERY_ERRORS_TOTAL_FIELD_NUMBER: _builtins.int
+    FABRIC_LINK_RECEIVE_BYTES_TOTAL_FIELD_NUMBER: _builtins.int
+    FABRIC_LINK_TRANSMIT_BYTES_TOTAL_FIELD_NUMBER: _builtins.int
+    IMPLAUSIBLE_READINGS_TOTAL_FIELD_NUMBER: _builtins.int
     gpu: _builtins.str
     at_s: _builtins.float
     """Wall time of the reading, seconds since the epoch."""
@@ -468,6 +533,71 @@ class GpuSample(_message.Message):
     throttle_power_ratio: _builtins.float
     throttle_thermal_ratio: _builtins.float
     throttle_power_brake_ratio: _builtins.float
+    power_limit_requested_watts: _builtins.float
+    power_limit_default_watts: _builtins.float
+    power_limit_min_watts: _builtins.float
+    power_limit_max_watts: _builtins.float
+    temperature_margin_celsius: _builtins.float
+    sm_clock_max_hertz: _builtins.float
+    memory_clock_max_hertz: _builtins.float
+    memory_utilization_ratio: _builtins.float
+    encoder_utilization_ratio: _builtins.float
+    decoder_utilization_ratio: _builtins.float
+    memory_reserved_bytes: _builtins.float
+    processes: _builtins.float
+    process_memory_bytes: _builtins.float
+    graphics_active_ratio: _builtins.float
+    sm_active_ratio: _builtins.float
+    sm_occupancy_ratio: _builtins.float
+    tensor_active_ratio: _builtins.float
+    fp64_active_ratio: _builtins.float
+    fp32_active_ratio: _builtins.float
+    fp16_active_ratio: _builtins.float
+    dram_active_ratio: _builtins.float
+    ecc_enabled_ratio: _builtins.float
+    ecc_deferred_total: _builtins.float
+    row_remap_correctable_total: _builtins.float
+    row_remap_uncorrectable_total: _builtins.float
+    bad_pages_total: _builtins.float
+    bad_pages_pending: _builtins.float
+    recovery_action: _builtins.float
+    pcie_link_generation: _builtins.float
+    pcie_link_generation_max: _builtins.float
+    pcie_link_width: _builtins.float
+    pcie_link_width_max: _builtins.float
+    pcie_nak_sent_total: _builtins.float
+    pcie_nak_received_total: _builtins.float
+    pcie_recovery_total: _builtins.float
+    pcie_receive_bytes_per_second: _builtins.float
+    pcie_transmit_bytes_per_second: _builtins.float
+    fabric_receive_bytes_per_second: _builtins.float
+    fabric_transmit_bytes_per_second: _builtins.float
+    @_builtins.property
+    def throttle_active_ratio(self) -> _containers.RepeatedCompositeFieldContainer[Global___Labelled]:
+        """Families, in the order of the links, blocks or reasons."""
+
+    @_builtins.property
+    def throttle_seconds_total(self) -> _containers.RepeatedCompositeFieldContainer[Global___Labelled]: ...
+    @_builtins.property
+    def ecc_block_corrected_total(self) -> _containers.RepeatedCompositeFieldContainer[Global___Labelled]: ...
+    @_builtins.property
+    def ecc_block_uncorrected_total(self) -> _containers.RepeatedCompositeFieldContainer[Global___Labelled]: ...
+    @_builtins.property
+    def ecc_block_deferred_total(self) -> _containers.RepeatedCompositeFieldContainer[Global___Labelled]: ...
+    @_builtins.property
+    def fabric_link_up_ratio(self) -> _containers.RepeatedCompositeFieldContainer[Global___Labelled]: ...
+    @_builtins.property
+    def fabric_link_crc_errors_total(self) -> _containers.RepeatedCompositeFieldContainer[Global___Labelled]: ...
+    @_builtins.property
+    def fabric_link_replay_errors_total(self) -> _containers.RepeatedCompositeFieldContainer[Global___Labelled]: ...
+    @_builtins.property
+    def fabric_link_recovery_errors_total(self) -> _containers.RepeatedCompositeFieldContainer[Global___Labelled]: ...
+    @_builtins.property
+    def fabric_link_receive_bytes_total(self) -> _containers.RepeatedCompositeFieldContainer[Global___Labelled]: ...
+    @_builtins.property
+    def fabric_link_transmit_bytes_total(self) -> _containers.RepeatedCompositeFieldContainer[Global___Labelled]: ...
+    @_builtins.property
+    def implausible_readings_total(self) -> _containers.RepeatedCompositeFieldContainer[Global___Labelled]: ...
     def __init__(
         self,
         *,
@@ -492,41 +622,170 @@ class GpuSample(_message.Message):
         throttle_power_ratio: _builtins.float | None = ...,
         throttle_thermal_ratio: _builtins.float | None = ...,
         throttle_power_brake_ratio: _builtins.float | None = ...,
+        power_limit_requested_watts: _builtins.float | None = ...,
+        power_limit_default_watts: _builtins.float | None = ...,
+        power_limit_min_watts: _builtins.float | None = ...,
+        power_limit_max_watts: _builtins.float | None = ...,
+        temperature_margin_celsius: _builtins.float | None = ...,
+        sm_clock_max_hertz: _builtins.float | None = ...,
+        memory_clock_max_hertz: _builtins.float | None = ...,
+        memory_utilization_ratio: _builtins.float | None = ...,
+        encoder_utilization_ratio: _builtins.float | None = ...,
+        decoder_utilization_ratio: _builtins.float | None = ...,
+        memory_reserved_bytes: _builtins.float | None = ...,
+        processes: _builtins.float | None = ...,
+        process_memory_bytes: _builtins.float | None = ...,
+        graphics_active_ratio: _builtins.float | None = ...,
+        sm_active_ratio: _builtins.float | None = ...,
+        sm_occupancy_ratio: _builtins.float | None = ...,
+        tensor_active_ratio: _builtins.float | None = ...,
+        fp64_active_ratio: _builtins.float | None = ...,
+        fp32_active_ratio: _builtins.float | None = ...,
+        fp16_active_ratio: _builtins.float | None = ...,
+        dram_active_ratio: _builtins.float | None = ...,
+        ecc_enabled_ratio: _builtins.float | None = ...,
+        ecc_deferred_total: _builtins.float | None = ...,
+        row_remap_correctable_total: _builtins.float | None = ...,
+        row_remap_uncorrectable_total: _builtins.float | None = ...,
+        bad_pages_total: _builtins.float | None = ...,
+        bad_pages_pending: _builtins.float | None = ...,
+        recovery_action: _builtins.float | None = ...,
+        pcie_link_generation: _builtins.float | None = ...,
+        pcie_link_generation_max: _builtins.float | None = ...,
+        pcie_link_width: _builtins.float | None = ...,
+        pcie_link_width_max: _builtins.float | None = ...,
+        pcie_nak_sent_total: _builtins.float | None = ...,
+        pcie_nak_received_total: _builtins.float | None = ...,
+        pcie_recovery_total: _builtins.float | None = ...,
+        pcie_receive_bytes_per_second: _builtins.float | None = ...,
+        pcie_transmit_bytes_per_second: _builtins.float | None = ...,
+        fabric_receive_bytes_per_second: _builtins.float | None = ...,
+        fabric_transmit_bytes_per_second: _builtins.float | None = ...,
+        throttle_active_ratio: _abc.Iterable[Global___Labelled] | None = ...,
+        throttle_seconds_total: _abc.Iterable[Global___Labelled] | None = ...,
+        ecc_block_corrected_total: _abc.Iterable[Global___Labelled] | None = ...,
+        ecc_block_uncorrected_total: _abc.Iterable[Global___Labelled] | None = ...,
+        ecc_block_deferred_total: _abc.Iterable[Global___Labelled] | None = ...,
+        fabric_link_up_ratio: _abc.Iterable[Global___Labelled] | None = ...,
+        fabric_link_crc_errors_total: _abc.Iterable[Global___Labelled] | None = ...,
+        fabric_link_replay_errors_total: _abc.Iterable[Global___Labelled] | None = ...,
+        fabric_link_recovery_errors_total: _abc.Iterable[Global___Labelled] | None = ...,
+        fabric_link_receive_bytes_total: _abc.Iterable[Global___Labelled] | None = ...,
+        fabric_link_transmit_bytes_total: _abc.Iterable[Global___Labelled] | None = ...,
+        implausible_readings_total: _abc.Iterable[Global___Labelled] | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_ecc_corrected_total", b"_ecc_corrected_total", "_ecc_uncorrected_total", b"_ecc_uncorrected_total", "_energy_joules_total", b"_energy_joules_total", "_memory_clock_hertz", b"_memory_clock_hertz", "_memory_temperature_celsius", b"_memory_temperature_celsius", "_memory_total_bytes", b"_memory_total_bytes", "_memory_used_bytes", b"_memory_used_bytes", "_pcie_replay_total", b"_pcie_replay_total", "_power_instant_watts", b"_power_instant_watts", "_power_limit_watts", b"_power_limit_watts", "_power_watts", b"_power_watts", "_row_remap_failed_ratio", b"_row_remap_failed_ratio", "_row_remap_pending_ratio", b"_row_remap_pending_ratio", "_sm_clock_hertz", b"_sm_clock_hertz", "_temperature_celsius", b"_temperature_celsius", "_throttle_power_brake_ratio", b"_throttle_power_brake_ratio", "_throttle_power_ratio", b"_throttle_power_ratio", "_throttle_thermal_ratio", b"_throttle_thermal_ratio", "_utilization_ratio", b"_utilization_ratio", "ecc_corrected_total", b"ecc_corrected_total", "ecc_uncorrected_total", b"ecc_uncorrected_total", "energy_joules_total", b"energy_joules_total", "memory_clock_hertz", b"memory_clock_hertz", "memory_temperature_celsius", b"memory_temperature_celsius", "memory_total_bytes", b"memory_total_bytes", "memory_used_bytes", b"memory_used_bytes", "pcie_replay_total", b"pcie_replay_total", "power_instant_watts", b"power_instant_watts", "power_limit_watts", b"power_limit_watts", "power_watts", b"power_watts", "row_remap_failed_ratio", b"row_remap_failed_ratio", "row_remap_pending_ratio", b"row_remap_pending_ratio", "sm_clock_hertz", b"sm_clock_hertz", "temperature_celsius", b"temperature_celsius", "throttle_power_brake_ratio", b"throttle_power_brake_ratio", "throttle_power_ratio", b"throttle_power_ratio", "throttle_thermal_ratio", b"throttle_thermal_ratio", "utilization_ratio", b"utilization_ratio"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_bad_pages_pending", b"_bad_pages_pending", "_bad_pages_total", b"_bad_pages_total", "_decoder_utilization_ratio", b"_decoder_utilization_ratio", "_dram_active_ratio", b"_dram_active_ratio", "_ecc_corrected_total", b"_ecc_corrected_total", "_ecc_deferred_total", b"_ecc_deferred_total", "_ecc_enabled_ratio", b"_ecc_enabled_ratio", "_ecc_uncorrected_total", b"_ecc_uncorrected_total", "_encoder_utilization_ratio", b"_encoder_utilization_ratio", "_energy_joules_total", b"_energy_joules_total", "_fabric_receive_bytes_per_second", b"_fabric_receive_bytes_per_second", "_fabric_transmit_bytes_per_second", b"_fabric_transmit_bytes_per_second", "_fp16_active_ratio", b"_fp16_active_ratio", "_fp32_active_ratio", b"_fp32_active_ratio", "_fp64_active_ratio", b"_fp64_active_ratio", "_graphics_active_ratio", b"_graphics_active_ratio", "_memory_clock_hertz", b"_memory_clock_hertz", "_memory_clock_max_hertz", b"_memory_clock_max_hertz", "_memory_reserved_bytes", b"_memory_reserved_bytes", "_memory_temperature_celsius", b"_memory_temperature_celsius", "_memory_total_bytes", b"_memory_total_bytes", "_memory_used_bytes", b"_memory_used_bytes", "_memory_utilization_ratio", b"_memory_utilization_ratio", "_pcie_link_generation", b"_pcie_link_generation", "_pcie_link_generation_max", b"_pcie_link_generation_max", "_pcie_link_width", b"_pcie_link_width", "_pcie_link_width_max", b"_pcie_link_width_max", "_pcie_nak_received_total", b"_pcie_nak_received_total", "_pcie_nak_sent_total", b"_pcie_nak_sent_total", "_pcie_receive_bytes_per_second", b"_pcie_receive_bytes_per_second", "_pcie_recovery_total", b"_pcie_recovery_total", "_pcie_replay_total", b"_pcie_replay_total", "_pcie_transmit_bytes_per_second", b"_pcie_transmit_bytes_per_second", "_power_instant_watts", b"_power_instant_watts", "_power_limit_default_watts", b"_power_limit_default_watts", "_power_limit_max_watts", b"_power_limit_max_watts", "_power_limit_min_watts", b"_power_limit_min_watts", "_power_limit_requested_watts", b"_power_limit_requested_watts", "_power_limit_watts", b"_power_limit_watts", "_power_watts", b"_power_watts", "_process_memory_bytes", b"_process_memory_bytes", "_processes", b"_processes", "_recovery_action", b"_recovery_action", "_row_remap_correctable_total", b"_row_remap_correctable_total", "_row_remap_failed_ratio", b"_row_remap_failed_ratio", "_row_remap_pending_ratio", b"_row_remap_pending_ratio", "_row_remap_uncorrectable_total", b"_row_remap_uncorrectable_total", "_sm_active_ratio", b"_sm_active_ratio", "_sm_clock_hertz", b"_sm_clock_hertz", "_sm_clock_max_hertz", b"_sm_clock_max_hertz", "_sm_occupancy_ratio", b"_sm_occupancy_ratio", "_temperature_celsius", b"_temperature_celsius", "_temperature_margin_celsius", b"_temperature_margin_celsius", "_tensor_active_ratio", b"_tensor_active_ratio", "_throttle_power_brake_ratio", b"_throttle_power_brake_ratio", "_throttle_power_ratio", b"_throttle_power_ratio", "_throttle_thermal_ratio", b"_throttle_thermal_ratio", "_utilization_ratio", b"_utilization_ratio", "bad_pages_pending", b"bad_pages_pending", "bad_pages_total", b"bad_pages_total", "decoder_utilization_ratio", b"decoder_utilization_ratio", "dram_active_ratio", b"dram_active_ratio", "ecc_corrected_total", b"ecc_corrected_total", "ecc_deferred_total", b"ecc_deferred_total", "ecc_enabled_ratio", b"ecc_enabled_ratio", "ecc_uncorrected_total", b"ecc_uncorrected_total", "encoder_utilization_ratio", b"encoder_utilization_ratio", "energy_joules_total", b"energy_joules_total", "fabric_receive_bytes_per_second", b"fabric_receive_bytes_per_second", "fabric_transmit_bytes_per_second", b"fabric_transmit_bytes_per_second", "fp16_active_ratio", b"fp16_active_ratio", "fp32_active_ratio", b"fp32_active_ratio", "fp64_active_ratio", b"fp64_active_ratio", "graphics_active_ratio", b"graphics_active_ratio", "memory_clock_hertz", b"memory_clock_hertz", "memory_clock_max_hertz", b"memory_clock_max_hertz", "memory_reserved_bytes", b"memory_reserved_bytes", "memory_temperature_celsius", b"memory_temperature_celsius", "memory_total_bytes", b"memory_total_bytes", "memory_used_bytes", b"memory_used_bytes", "memory_utilization_ratio", b"memory_utilization_ratio", "pcie_link_generation", b"pcie_link_generation", "pcie_link_generation_max", b"pcie_link_generation_max", "pcie_link_width", b"pcie_link_width", "pcie_link_width_max", b"pcie_link_width_max", "pcie_nak_received_total", b"pcie_nak_received_total", "pcie_nak_sent_total", b"pcie_nak_sent_total", "pcie_receive_bytes_per_second", b"pcie_receive_bytes_per_second", "pcie_recovery_total", b"pcie_recovery_total", "pcie_replay_total", b"pcie_replay_total", "pcie_transmit_bytes_per_second", b"pcie_transmit_bytes_per_second", "power_instant_watts", b"power_instant_watts", "power_limit_default_watts", b"power_limit_default_watts", "power_limit_max_watts", b"power_limit_max_watts", "power_limit_min_watts", b"power_limit_min_watts", "power_limit_requested_watts", b"power_limit_requested_watts", "power_limit_watts", b"power_limit_watts", "power_watts", b"power_watts", "process_memory_bytes", b"process_memory_bytes", "processes", b"processes", "recovery_action", b"recovery_action", "row_remap_correctable_total", b"row_remap_correctable_total", "row_remap_failed_ratio", b"row_remap_failed_ratio", "row_remap_pending_ratio", b"row_remap_pending_ratio", "row_remap_uncorrectable_total", b"row_remap_uncorrectable_total", "sm_active_ratio", b"sm_active_ratio", "sm_clock_hertz", b"sm_clock_hertz", "sm_clock_max_hertz", b"sm_clock_max_hertz", "sm_occupancy_ratio", b"sm_occupancy_ratio", "temperature_celsius", b"temperature_celsius", "temperature_margin_celsius", b"temperature_margin_celsius", "tensor_active_ratio", b"tensor_active_ratio", "throttle_power_brake_ratio", b"throttle_power_brake_ratio", "throttle_power_ratio", b"throttle_power_ratio", "throttle_thermal_ratio", b"throttle_thermal_ratio", "utilization_ratio", b"utilization_ratio"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_ecc_corrected_total", b"_ecc_corrected_total", "_ecc_uncorrected_total", b"_ecc_uncorrected_total", "_energy_joules_total", b"_energy_joules_total", "_memory_clock_hertz", b"_memory_clock_hertz", "_memory_temperature_celsius", b"_memory_temperature_celsius", "_memory_total_bytes", b"_memory_total_bytes", "_memory_used_bytes", b"_memory_used_bytes", "_pcie_replay_total", b"_pcie_replay_total", "_power_instant_watts", b"_power_instant_watts", "_power_limit_watts", b"_power_limit_watts", "_power_watts", b"_power_watts", "_row_remap_failed_ratio", b"_row_remap_failed_ratio", "_row_remap_pending_ratio", b"_row_remap_pending_ratio", "_sm_clock_hertz", b"_sm_clock_hertz", "_temperature_celsius", b"_temperature_celsius", "_throttle_power_brake_ratio", b"_throttle_power_brake_ratio", "_throttle_power_ratio", b"_throttle_power_ratio", "_throttle_thermal_ratio", b"_throttle_thermal_ratio", "_utilization_ratio", b"_utilization_ratio", "at_s", b"at_s", "ecc_corrected_total", b"ecc_corrected_total", "ecc_uncorrected_total", b"ecc_uncorrected_total", "energy_joules_total", b"energy_joules_total", "gpu", b"gpu", "memory_clock_hertz", b"memory_clock_hertz", "memory_temperature_celsius", b"memory_temperature_celsius", "memory_total_bytes", b"memory_total_bytes", "memory_used_bytes", b"memory_used_bytes", "pcie_replay_total", b"pcie_replay_total", "power_instant_watts", b"power_instant_watts", "power_limit_watts", b"power_limit_watts", "power_watts", b"power_watts", "row_remap_failed_ratio", b"row_remap_failed_ratio", "row_remap_pending_ratio", b"row_remap_pending_ratio", "sm_clock_hertz", b"sm_clock_hertz", "temperature_celsius", b"temperature_celsius", "throttle_power_brake_ratio", b"throttle_power_brake_ratio", "throttle_power_ratio", b"throttle_power_ratio", "throttle_thermal_ratio", b"throttle_thermal_ratio", "utilization_ratio", b"utilization_ratio"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_bad_pages_pending", b"_bad_pages_pending", "_bad_pages_total", b"_bad_pages_total", "_decoder_utilization_ratio", b"_decoder_utilization_ratio", "_dram_active_ratio", b"_dram_active_ratio", "_ecc_corrected_total", b"_ecc_corrected_total", "_ecc_deferred_total", b"_ecc_deferred_total", "_ecc_enabled_ratio", b"_ecc_enabled_ratio", "_ecc_uncorrected_total", b"_ecc_uncorrected_total", "_encoder_utilization_ratio", b"_encoder_utilization_ratio", "_energy_joules_total", b"_energy_joules_total", "_fabric_receive_bytes_per_second", b"_fabric_receive_bytes_per_second", "_fabric_transmit_bytes_per_second", b"_fabric_transmit_bytes_per_second", "_fp16_active_ratio", b"_fp16_active_ratio", "_fp32_active_ratio", b"_fp32_active_ratio", "_fp64_active_ratio", b"_fp64_active_ratio", "_graphics_active_ratio", b"_graphics_active_ratio", "_memory_clock_hertz", b"_memory_clock_hertz", "_memory_clock_max_hertz", b"_memory_clock_max_hertz", "_memory_reserved_bytes", b"_memory_reserved_bytes", "_memory_temperature_celsius", b"_memory_temperature_celsius", "_memory_total_bytes", b"_memory_total_bytes", "_memory_used_bytes", b"_memory_used_bytes", "_memory_utilization_ratio", b"_memory_utilization_ratio", "_pcie_link_generation", b"_pcie_link_generation", "_pcie_link_generation_max", b"_pcie_link_generation_max", "_pcie_link_width", b"_pcie_link_width", "_pcie_link_width_max", b"_pcie_link_width_max", "_pcie_nak_received_total", b"_pcie_nak_received_total", "_pcie_nak_sent_total", b"_pcie_nak_sent_total", "_pcie_receive_bytes_per_second", b"_pcie_receive_bytes_per_second", "_pcie_recovery_total", b"_pcie_recovery_total", "_pcie_replay_total", b"_pcie_replay_total", "_pcie_transmit_bytes_per_second", b"_pcie_transmit_bytes_per_second", "_power_instant_watts", b"_power_instant_watts", "_power_limit_default_watts", b"_power_limit_default_watts", "_power_limit_max_watts", b"_power_limit_max_watts", "_power_limit_min_watts", b"_power_limit_min_watts", "_power_limit_requested_watts", b"_power_limit_requested_watts", "_power_limit_watts", b"_power_limit_watts", "_power_watts", b"_power_watts", "_process_memory_bytes", b"_process_memory_bytes", "_processes", b"_processes", "_recovery_action", b"_recovery_action", "_row_remap_correctable_total", b"_row_remap_correctable_total", "_row_remap_failed_ratio", b"_row_remap_failed_ratio", "_row_remap_pending_ratio", b"_row_remap_pending_ratio", "_row_remap_uncorrectable_total", b"_row_remap_uncorrectable_total", "_sm_active_ratio", b"_sm_active_ratio", "_sm_clock_hertz", b"_sm_clock_hertz", "_sm_clock_max_hertz", b"_sm_clock_max_hertz", "_sm_occupancy_ratio", b"_sm_occupancy_ratio", "_temperature_celsius", b"_temperature_celsius", "_temperature_margin_celsius", b"_temperature_margin_celsius", "_tensor_active_ratio", b"_tensor_active_ratio", "_throttle_power_brake_ratio", b"_throttle_power_brake_ratio", "_throttle_power_ratio", b"_throttle_power_ratio", "_throttle_thermal_ratio", b"_throttle_thermal_ratio", "_utilization_ratio", b"_utilization_ratio", "at_s", b"at_s", "bad_pages_pending", b"bad_pages_pending", "bad_pages_total", b"bad_pages_total", "decoder_utilization_ratio", b"decoder_utilization_ratio", "dram_active_ratio", b"dram_active_ratio", "ecc_block_corrected_total", b"ecc_block_corrected_total", "ecc_block_deferred_total", b"ecc_block_deferred_total", "ecc_block_uncorrected_total", b"ecc_block_uncorrected_total", "ecc_corrected_total", b"ecc_corrected_total", "ecc_deferred_total", b"ecc_deferred_total", "ecc_enabled_ratio", b"ecc_enabled_ratio", "ecc_uncorrected_total", b"ecc_uncorrected_total", "encoder_utilization_ratio", b"encoder_utilization_ratio", "energy_joules_total", b"energy_joules_total", "fabric_link_crc_errors_total", b"fabric_link_crc_errors_total", "fabric_link_receive_bytes_total", b"fabric_link_receive_bytes_total", "fabric_link_recovery_errors_total", b"fabric_link_recovery_errors_total", "fabric_link_replay_errors_total", b"fabric_link_replay_errors_total", "fabric_link_transmit_bytes_total", b"fabric_link_transmit_bytes_total", "fabric_link_up_ratio", b"fabric_link_up_ratio", "fabric_receive_bytes_per_second", b"fabric_receive_bytes_per_second", "fabric_transmit_bytes_per_second", b"fabric_transmit_bytes_per_second", "fp16_active_ratio", b"fp16_active_ratio", "fp32_active_ratio", b"fp32_active_ratio", "fp64_active_ratio", b"fp64_active_ratio", "gpu", b"gpu", "graphics_active_ratio", b"graphics_active_ratio", "implausible_readings_total", b"implausible_readings_total", "memory_clock_hertz", b"memory_clock_hertz", "memory_clock_max_hertz", b"memory_clock_max_hertz", "memory_reserved_bytes", b"memory_reserved_bytes", "memory_temperature_celsius", b"memory_temperature_celsius", "memory_total_bytes", b"memory_total_bytes", "memory_used_bytes", b"memory_used_bytes", "memory_utilization_ratio", b"memory_utilization_ratio", "pcie_link_generation", b"pcie_link_generation", "pcie_link_generation_max", b"pcie_link_generation_max", "pcie_link_width", b"pcie_link_width", "pcie_link_width_max", b"pcie_link_width_max", "pcie_nak_received_total", b"pcie_nak_received_total", "pcie_nak_sent_total", b"pcie_nak_sent_total", "pcie_receive_bytes_per_second", b"pcie_receive_bytes_per_second", "pcie_recovery_total", b"pcie_recovery_total", "pcie_replay_total", b"pcie_replay_total", "pcie_transmit_bytes_per_second", b"pcie_transmit_bytes_per_second", "power_instant_watts", b"power_instant_watts", "power_limit_default_watts", b"power_limit_default_watts", "power_limit_max_watts", b"power_limit_max_watts", "power_limit_min_watts", b"power_limit_min_watts", "power_limit_requested_watts", b"power_limit_requested_watts", "power_limit_watts", b"power_limit_watts", "power_watts", b"power_watts", "process_memory_bytes", b"process_memory_bytes", "processes", b"processes", "recovery_action", b"recovery_action", "row_remap_correctable_total", b"row_remap_correctable_total", "row_remap_failed_ratio", b"row_remap_failed_ratio", "row_remap_pending_ratio", b"row_remap_pending_ratio", "row_remap_uncorrectable_total", b"row_remap_uncorrectable_total", "sm_active_ratio", b"sm_active_ratio", "sm_clock_hertz", b"sm_clock_hertz", "sm_clock_max_hertz", b"sm_clock_max_hertz", "sm_occupancy_ratio", b"sm_occupancy_ratio", "temperature_celsius", b"temperature_celsius", "temperature_margin_celsius", b"temperature_margin_celsius", "tensor_active_ratio", b"tensor_active_ratio", "throttle_active_ratio", b"throttle_active_ratio", "throttle_power_brake_ratio", b"throttle_power_brake_ratio", "throttle_power_ratio", b"throttle_power_ratio", "throttle_seconds_total", b"throttle_seconds_total", "throttle_thermal_ratio", b"throttle_thermal_ratio", "utilization_ratio", b"utilization_ratio"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__bad_pages_pending: _TypeAlias = _typing.Literal["bad_pages_pending"]  # noqa: Y015
+    _WhichOneofArgType__bad_pages_pending: _TypeAlias = _typing.Literal["_bad_pages_pending", b"_bad_pages_pending"]  # noqa: Y015
+    _WhichOneofReturnType__bad_pages_total: _TypeAlias = _typing.Literal["bad_pages_total"]  # noqa: Y015
+    _WhichOneofArgType__bad_pages_total: _TypeAlias = _typing.Literal["_bad_pages_total", b"_bad_pages_total"]  # noqa: Y015
+    _WhichOneofReturnType__decoder_utilization_ratio: _TypeAlias = _typing.Literal["decoder_utilization_ratio"]  # noqa: Y015
+    _WhichOneofArgType__decoder_utilization_ratio: _TypeAlias = _typing.Literal["_decoder_utilization_ratio", b"_decoder_utilization_ratio"]  # noqa: Y015
+    _WhichOneofReturnType__dram_active_ratio: _TypeAlias = _typing.Literal["dram_active_ratio"]  # noqa: Y015
+    _WhichOneofArgType__dram_active_ratio: _TypeAlias = _typing.Literal["_dram_active_ratio", b"_dram_active_ratio"]  # noqa: Y015
     _WhichOneofReturnType__ecc_corrected_total: _TypeAlias = _typing.Literal["ecc_corrected_total"]  # noqa: Y015
     _WhichOneofArgType__ecc_corrected_total: _TypeAlias = _typing.Literal["_ecc_corrected_total", b"_ecc_corrected_total"]  # noqa: Y015
+    _WhichOneofReturnType__ecc_deferred_total: _TypeAlias = _typing.Literal["ecc_deferred_total"]  # noqa: Y015
+    _WhichOneofArgType__ecc_deferred_total: _TypeAlias = _typing.Literal["_ecc_deferred_total", b"_ecc_deferred_total"]  # noqa: Y015
+    _WhichOneofReturnType__ecc_enabled_ratio: _TypeAlias = _typing.Literal["ecc_enabled_ratio"]  # noqa: Y015
+    _WhichOneofArgType__ecc_enabled_ratio: _TypeAlias = _typing.Literal["_ecc_enabled_ratio", b"_ecc_enabled_ratio"]  # noqa: Y015
     _WhichOneofReturnType__ecc_uncorrected_total: _TypeAlias = _typing.Literal["ecc_uncorrected_total"]  # noqa: Y015
     _WhichOneofArgType__ecc_uncorrected_total: _TypeAlias = _typing.Literal["_ecc_uncorrected_total", b"_ecc_uncorrected_total"]  # noqa: Y015
+    _WhichOneofReturnType__encoder_utilization_ratio: _TypeAlias = _typing.Literal["encoder_utilization_ratio"]  # noqa: Y015
+    _WhichOneofArgType__encoder_utilization_ratio: _TypeAlias = _typing.Literal["_encoder_utilization_ratio", b"_encoder_utilization_ratio"]  # noqa: Y015
     _WhichOneofReturnType__energy_joules_total: _TypeAlias = _typing.Literal["energy_joules_total"]  # noqa: Y015
     _WhichOneofArgType__energy_joules_total: _TypeAlias = _typing.Literal["_energy_joules_total", b"_energy_joules_total"]  # noqa: Y015
+    _WhichOneofReturnType__fabric_receive_bytes_per_second: _TypeAlias = _typing.Literal["fabric_receive_bytes_per_second"]  # noqa: Y015
+    _WhichOneofArgType__fabric_receive_bytes_per_second: _TypeAlias = _typing.Literal["_fabric_receive_bytes_per_second", b"_fabric_receive_bytes_per_second"]  # noqa: Y015
+    _WhichOneofReturnType__fabric_transmit_bytes_per_second: _TypeAlias = _typing.Literal["fabric_transmit_bytes_per_second"]  # noqa: Y015
+    _WhichOneofArgType__fabric_transmit_bytes_per_second: _TypeAlias = _typing.Literal["_fabric_transmit_bytes_per_second", b"_fabric_transmit_bytes_per_second"]  # noqa: Y015
+    _WhichOneofReturnType__fp16_active_ratio: _TypeAlias = _typing.Literal["fp16_active_ratio"]  # noqa: Y015
+    _WhichOneofArgType__fp16_active_ratio: _TypeAlias = _typing.Literal["_fp16_active_ratio", b"_fp16_active_ratio"]  # noqa: Y015
+    _WhichOneofReturnType__fp32_active_ratio: _TypeAlias = _typing.Literal["fp32_active_ratio"]  # noqa: Y015
+    _WhichOneofArgType__fp32_active_ratio: _TypeAlias = _typing.Literal["_fp32_active_ratio", b"_fp32_active_ratio"]  # noqa: Y015
+    _WhichOneofReturnType__fp64_active_ratio: _TypeAlias = _typing.Literal["fp64_active_ratio"]  # noqa: Y015
+    _WhichOneofArgType__fp64_active_ratio: _TypeAlias = _typing.Literal["_fp64_active_ratio", b"_fp64_active_ratio"]  # noqa: Y015
+    _WhichOneofReturnType__graphics_active_ratio: _TypeAlias = _typing.Literal["graphics_active_ratio"]  # noqa: Y015
+    _WhichOneofArgType__graphics_active_ratio: _TypeAlias = _typing.Literal["_graphics_active_ratio", b"_graphics_active_ratio"]  # noqa: Y015
     _WhichOneofReturnType__memory_clock_hertz: _TypeAlias = _typing.Literal["memory_clock_hertz"]  # noqa: Y015
     _WhichOneofArgType__memory_clock_hertz: _TypeAlias = _typing.Literal["_memory_clock_hertz", b"_memory_clock_hertz"]  # noqa: Y015
+    _WhichOneofReturnType__memory_clock_max_hertz: _TypeAlias = _typing.Literal["memory_clock_max_hertz"]  # noqa: Y015
+    _WhichOneofArgType__memory_clock_max_hertz: _TypeAlias = _typing.Literal["_memory_clock_max_hertz", b"_memory_clock_max_hertz"]  # noqa: Y015
+    _WhichOneofReturnType__memory_reserved_bytes: _TypeAlias = _typing.Literal["memory_reserved_bytes"]  # noqa: Y015
+    _WhichOneofArgType__memory_reserved_bytes: _TypeAlias = _typing.Literal["_memory_reserved_bytes", b"_memory_reserved_bytes"]  # noqa: Y015
     _WhichOneofReturnType__memory_temperature_celsius: _TypeAlias = _typing.Literal["memory_temperature_celsius"]  # noqa: Y015
     _WhichOneofArgType__memory_temperature_celsius: _TypeAlias = _typing.Literal["_memory_temperature_celsius", b"_memory_temperature_celsius"]  # noqa: Y015
     _WhichOneofReturnType__memory_total_bytes: _TypeAlias = _typing.Literal["memory_total_bytes"]  # noqa: Y015
     _WhichOneofArgType__memory_total_bytes: _TypeAlias = _typing.Literal["_memory_total_bytes", b"_memory_total_bytes"]  # noqa: Y015
     _WhichOneofReturnType__memory_used_bytes: _TypeAlias = _typing.Literal["memory_used_bytes"]  # noqa: Y015
     _WhichOneofArgType__memory_used_bytes: _TypeAlias = _typing.Literal["_memory_used_bytes", b"_memory_used_bytes"]  # noqa: Y015
+    _WhichOneofReturnType__memory_utilization_ratio: _TypeAlias = _typing.Literal["memory_utilization_ratio"]  # noqa: Y015
+    _WhichOneofArgType__memory_utilization_ratio: _TypeAlias = _typing.Literal["_memory_utilization_ratio", b"_memory_utilization_ratio"]  # noqa: Y015
+    _WhichOneofReturnType__pcie_link_generation: _TypeAlias = _typing.Literal["pcie_link_generation"]  # noqa: Y015
+    _WhichOneofArgType__pcie_link_generation: _TypeAlias = _typing.Literal["_pcie_link_generation", b"_pcie_link_generation"]  # noqa: Y015
+    _WhichOneofReturnType__pcie_link_generation_max: _TypeAlias = _typing.Literal["pcie_link_generation_max"]  # noqa: Y015
+    _WhichOneofArgType__pcie_link_generation_max: _TypeAlias = _typing.Literal["_pcie_link_generation_max", b"_pcie_link_generation_max"]  # noqa: Y015
+    _WhichOneofReturnType__pcie_link_width: _TypeAlias = _typing.Literal["pcie_link_width"]  # noqa: Y015
+    _WhichOneofArgType__pcie_link_width: _TypeAlias = _typing.Literal["_pcie_link_width", b"_pcie_link_width"]  # noqa: Y015
+    _WhichOneofReturnType__pcie_link_width_max: _TypeAlias = _typing.Literal["pcie_link_width_max"]  # noqa: Y015
+    _WhichOneofArgType__pcie_link_width_max: _TypeAlias = _typing.Literal["_pcie_link_width_max", b"_pcie_link_width_max"]  # noqa: Y015
+    _WhichOneofReturnType__pcie_nak_received_total: _TypeAlias = _typing.Literal["pcie_nak_received_total"]  # noqa: Y015
+    _WhichOneofArgType__pcie_nak_received_total: _TypeAlias = _typing.Literal["_pcie_nak_received_total", b"_pcie_nak_received_total"]  # noqa: Y015
+    _WhichOneofReturnType__pcie_nak_sent_total: _TypeAlias = _typing.Literal["pcie_nak_sent_total"]  # noqa: Y015
+    _WhichOneofArgType__pcie_nak_sent_total: _TypeAlias = _typing.Literal["_pcie_nak_sent_total", b"_pcie_nak_sent_total"]  # noqa: Y015
+    _WhichOneofReturnType__pcie_receive_bytes_per_second: _TypeAlias = _typing.Literal["pcie_receive_bytes_per_second"]  # noqa: Y015
+    _WhichOneofArgType__pcie_receive_bytes_per_second: _TypeAlias = _typing.Literal["_pcie_receive_bytes_per_second", b"_pcie_receive_bytes_per_second"]  # noqa: Y015
+    _WhichOneofReturnType__pcie_recovery_total: _TypeAlias = _typing.Literal["pcie_recovery_total"]  # noqa: Y015
+    _WhichOneofArgType__pcie_recovery_total: _TypeAlias = _typing.Literal["_pcie_recovery_total", b"_pcie_recovery_total"]  # noqa: Y015
     _WhichOneofReturnType__pcie_replay_total: _TypeAlias = _typing.Literal["pcie_replay_total"]  # noqa: Y015
     _WhichOneofArgType__pcie_replay_total: _TypeAlias = _typing.Literal["_pcie_replay_total", b"_pcie_replay_total"]  # noqa: Y015
+    _WhichOneofReturnType__pcie_transmit_bytes_per_second: _TypeAlias = _typing.Literal["pcie_transmit_bytes_per_second"]  # noqa: Y015
+    _WhichOneofArgType__pcie_transmit_bytes_per_second: _TypeAlias = _typing.Literal["_pcie_transmit_bytes_per_second", b"_pcie_transmit_bytes_per_second"]  # noqa: Y015
     _WhichOneofReturnType__power_instant_watts: _TypeAlias = _typing.Literal["power_instant_watts"]  # noqa: Y015
     _WhichOneofArgType__power_instant_watts: _TypeAlias = _typing.Literal["_power_instant_watts", b"_power_instant_watts"]  # noqa: Y015
+    _WhichOneofReturnType__power_limit_default_watts: _TypeAlias = _typing.Literal["power_limit_default_watts"]  # noqa: Y015
+    _WhichOneofArgType__power_limit_default_watts: _TypeAlias = _typing.Literal["_power_limit_default_watts", b"_power_limit_default_watts"]  # noqa: Y015
+    _WhichOneofReturnType__power_limit_max_watts: _TypeAlias = _typing.Literal["power_limit_max_watts"]  # noqa: Y015
+    _WhichOneofArgType__power_limit_max_watts: _TypeAlias = _typing.Literal["_power_limit_max_watts", b"_power_limit_max_watts"]  # noqa: Y015
+    _WhichOneofReturnType__power_limit_min_watts: _TypeAlias = _typing.Literal["power_limit_min_watts"]  # noqa: Y015
+    _WhichOneofArgType__power_limit_min_watts: _TypeAlias = _typing.Literal["_power_limit_min_watts", b"_power_limit_min_watts"]  # noqa: Y015
+    _WhichOneofReturnType__power_limit_requested_watts: _TypeAlias = _typing.Literal["power_limit_requested_watts"]  # noqa: Y015
+    _WhichOneofArgType__power_limit_requested_watts: _TypeAlias = _typing.Literal["_power_limit_requested_watts", b"_power_limit_requested_watts"]  # noqa: Y015
     _WhichOneofReturnType__power_limit_watts: _TypeAlias = _typing.Literal["power_limit_watts"]  # noqa: Y015
     _WhichOneofArgType__power_limit_watts: _TypeAlias = _typing.Literal["_power_limit_watts", b"_power_limit_watts"]  # noqa: Y015
     _WhichOneofReturnType__power_watts: _TypeAlias = _typing.Literal["power_watts"]  # noqa: Y015
     _WhichOneofArgType__power_watts: _TypeAlias = _typing.Literal["_power_watts", b"_power_watts"]  # noqa: Y015
+    _WhichOneofReturnType__process_memory_bytes: _TypeAlias = _typing.Literal["process_memory_bytes"]  # noqa: Y015
+    _WhichOneofArgType__process_memory_bytes: _TypeAlias = _typing.Literal["_process_memory_bytes", b"_process_memory_bytes"]  # noqa: Y015
+    _WhichOneofReturnType__processes: _TypeAlias = _typing.Literal["processes"]  # noqa: Y015
+    _WhichOneofArgType__processes: _TypeAlias = _typing.Literal["_processes", b"_processes"]  # noqa: Y015
+    _WhichOneofReturnType__recovery_action: _TypeAlias = _typing.Literal["recovery_action"]  # noqa: Y015
+    _WhichOneofArgType__recovery_action: _TypeAlias = _typing.Literal["_recovery_action", b"_recovery_action"]  # noqa: Y015
+    _WhichOneofReturnType__row_remap_correctable_total: _TypeAlias = _typing.Literal["row_remap_correctable_total"]  # noqa: Y015
+    _WhichOneofArgType__row_remap_correctable_total: _TypeAlias = _typing.Literal["_row_remap_correctable_total", b"_row_remap_correctable_total"]  # noqa: Y015
     _WhichOneofReturnType__row_remap_failed_ratio: _TypeAlias = _typing.Literal["row_remap_failed_ratio"]  # noqa: Y015
     _WhichOneofArgType__row_remap_failed_ratio: _TypeAlias = _typing.Literal["_row_remap_failed_ratio", b"_row_remap_failed_ratio"]  # noqa: Y015
     _WhichOneofReturnType__row_remap_pending_ratio: _TypeAlias = _typing.Literal["row_remap_pending_ratio"]  # noqa: Y015
     _WhichOneofArgType__row_remap_pending_ratio: _TypeAlias = _typing.Literal["_row_remap_pending_ratio", b"_row_remap_pending_ratio"]  # noqa: Y015
+    _WhichOneofReturnType__row_remap_uncorrectable_total: _TypeAlias = _typing.Literal["row_remap_uncorrectable_total"]  # noqa: Y015
+    _WhichOneofArgType__row_remap_uncorrectable_total: _TypeAlias = _typing.Literal["_row_remap_uncorrectable_total", b"_row_remap_uncorrectable_total"]  # noqa: Y015
+    _WhichOneofReturnType__sm_active_ratio: _TypeAlias = _typing.Literal["sm_active_ratio"]  # noqa: Y015
+    _WhichOneofArgType__sm_active_ratio: _TypeAlias = _typing.Literal["_sm_active_ratio", b"_sm_active_ratio"]  # noqa: Y015
     _WhichOneofReturnType__sm_clock_hertz: _TypeAlias = _typing.Literal["sm_clock_hertz"]  # noqa: Y015
     _WhichOneofArgType__sm_clock_hertz: _TypeAlias = _typing.Literal["_sm_clock_hertz", b"_sm_clock_hertz"]  # noqa: Y015
+    _WhichOneofReturnType__sm_clock_max_hertz: _TypeAlias = _typing.Literal["sm_clock_max_hertz"]  # noqa: Y015
+    _WhichOneofArgType__sm_clock_max_hertz: _TypeAlias = _typing.Literal["_sm_clock_max_hertz", b"_sm_clock_max_hertz"]  # noqa: Y015
+    _WhichOneofReturnType__sm_occupancy_ratio: _TypeAlias = _typing.Literal["sm_occupancy_ratio"]  # noqa: Y015
+    _WhichOneofArgType__sm_occupancy_ratio: _TypeAlias = _typing.Literal["_sm_occupancy_ratio", b"_sm_occupancy_ratio"]  # noqa: Y015
     _WhichOneofReturnType__temperature_celsius: _TypeAlias = _typing.Literal["temperature_celsius"]  # noqa: Y015
     _WhichOneofArgType__temperature_celsius: _TypeAlias = _typing.Literal["_temperature_celsius", b"_temperature_celsius"]  # noqa: Y015
+    _WhichOneofReturnType__temperature_margin_celsius: _TypeAlias = _typing.Literal["temperature_margin_celsius"]  # noqa: Y015
+    _WhichOneofArgType__temperature_margin_celsius: _TypeAlias = _typing.Literal["_temperature_margin_celsius", b"_temperature_margin_celsius"]  # noqa: Y015
+    _WhichOneofReturnType__tensor_active_ratio: _TypeAlias = _typing.Literal["tensor_active_ratio"]  # noqa: Y015
+    _WhichOneofArgType__tensor_active_ratio: _TypeAlias = _typing.Literal["_tensor_active_ratio", b"_tensor_active_ratio"]  # noqa: Y015
     _WhichOneofReturnType__throttle_power_brake_ratio: _TypeAlias = _typing.Literal["throttle_power_brake_ratio"]  # noqa: Y015
     _WhichOneofArgType__throttle_power_brake_ratio: _TypeAlias = _typing.Literal["_throttle_power_brake_ratio", b"_throttle_power_brake_ratio"]  # noqa: Y015
     _WhichOneofReturnType__throttle_power_ratio: _TypeAlias = _typing.Literal["throttle_power_ratio"]  # noqa: Y015
@@ -536,13 +795,43 @@ class GpuSample(_message.Message):
     _WhichOneofReturnType__utilization_ratio: _TypeAlias = _typing.Literal["utilization_ratio"]  # noqa: Y015
     _WhichOneofArgType__utilization_ratio: _TypeAlias = _typing.Literal["_utilization_ratio", b"_utilization_ratio"]  # noqa: Y015
     @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__bad_pages_pending) -> _WhichOneofReturnType__bad_pages_pending | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__bad_pages_total) -> _WhichOneofReturnType__bad_pages_total | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__decoder_utilization_ratio) -> _WhichOneofReturnType__decoder_utilization_ratio | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__dram_active_ratio) -> _WhichOneofReturnType__dram_active_ratio | None: ...
+    @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__ecc_corrected_total) -> _WhichOneofReturnType__ecc_corrected_total | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__ecc_deferred_total) -> _WhichOneofReturnType__ecc_deferred_total | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__ecc_enabled_ratio) -> _WhichOneofReturnType__ecc_enabled_ratio | None: ...
     @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__ecc_uncorrected_total) -> _WhichOneofReturnType__ecc_uncorrected_total | None: ...
     @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__encoder_utilization_ratio) -> _WhichOneofReturnType__encoder_utilization_ratio | None: ...
+    @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__energy_joules_total) -> _WhichOneofReturnType__energy_joules_total | None: ...
     @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__fabric_receive_bytes_per_second) -> _WhichOneofReturnType__fabric_receive_bytes_per_second | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__fabric_transmit_bytes_per_second) -> _WhichOneofReturnType__fabric_transmit_bytes_per_second | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__fp16_active_ratio) -> _WhichOneofReturnType__fp16_active_ratio | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__fp32_active_ratio) -> _WhichOneofReturnType__fp32_active_ratio | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__fp64_active_ratio) -> _WhichOneofReturnType__fp64_active_ratio | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__graphics_active_ratio) -> _WhichOneofReturnType__graphics_active_ratio | None: ...
+    @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__memory_clock_hertz) -> _WhichOneofReturnType__memory_clock_hertz | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__memory_clock_max_hertz) -> _WhichOneofReturnType__memory_clock_max_hertz | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__memory_reserved_bytes) -> _WhichOneofReturnType__memory_reserved_bytes | None: ...
     @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__memory_temperature_celsius) -> _WhichOneofReturnType__memory_temperature_celsius | None: ...
     @_typing.overload
@@ -550,21 +839,69 @@ class GpuSample(_message.Message):
     @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__memory_used_bytes) -> _WhichOneofReturnType__memory_used_bytes | None: ...
     @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__memory_utilization_ratio) -> _WhichOneofReturnType__memory_utilization_ratio | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__pcie_link_generation) -> _WhichOneofReturnType__pcie_link_generation | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__pcie_link_generation_max) -> _WhichOneofReturnType__pcie_link_generation_max | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__pcie_link_width) -> _WhichOneofReturnType__pcie_link_width | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__pcie_link_width_max) -> _WhichOneofReturnType__pcie_link_width_max | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__pcie_nak_received_total) -> _WhichOneofReturnType__pcie_nak_received_total | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__pcie_nak_sent_total) -> _WhichOneofReturnType__pcie_nak_sent_total | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__pcie_receive_bytes_per_second) -> _WhichOneofReturnType__pcie_receive_bytes_per_second | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__pcie_recovery_total) -> _WhichOneofReturnType__pcie_recovery_total | None: ...
+    @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__pcie_replay_total) -> _WhichOneofReturnType__pcie_replay_total | None: ...
     @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__pcie_transmit_bytes_per_second) -> _WhichOneofReturnType__pcie_transmit_bytes_per_second | None: ...
+    @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__power_instant_watts) -> _WhichOneofReturnType__power_instant_watts | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__power_limit_default_watts) -> _WhichOneofReturnType__power_limit_default_watts | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__power_limit_max_watts) -> _WhichOneofReturnType__power_limit_max_watts | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__power_limit_min_watts) -> _WhichOneofReturnType__power_limit_min_watts | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__power_limit_requested_watts) -> _WhichOneofReturnType__power_limit_requested_watts | None: ...
     @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__power_limit_watts) -> _WhichOneofReturnType__power_limit_watts | None: ...
     @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__power_watts) -> _WhichOneofReturnType__power_watts | None: ...
     @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__process_memory_bytes) -> _WhichOneofReturnType__process_memory_bytes | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__processes) -> _WhichOneofReturnType__processes | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__recovery_action) -> _WhichOneofReturnType__recovery_action | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__row_remap_correctable_total) -> _WhichOneofReturnType__row_remap_correctable_total | None: ...
+    @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__row_remap_failed_ratio) -> _WhichOneofReturnType__row_remap_failed_ratio | None: ...
     @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__row_remap_pending_ratio) -> _WhichOneofReturnType__row_remap_pending_ratio | None: ...
     @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__row_remap_uncorrectable_total) -> _WhichOneofReturnType__row_remap_uncorrectable_total | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__sm_active_ratio) -> _WhichOneofReturnType__sm_active_ratio | None: ...
+    @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__sm_clock_hertz) -> _WhichOneofReturnType__sm_clock_hertz | None: ...
     @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__sm_clock_max_hertz) -> _WhichOneofReturnType__sm_clock_max_hertz | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__sm_occupancy_ratio) -> _WhichOneofReturnType__sm_occupancy_ratio | None: ...
+    @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__temperature_celsius) -> _WhichOneofReturnType__temperature_celsius | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__temperature_margin_celsius) -> _WhichOneofReturnType__temperature_margin_celsius | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__tensor_active_ratio) -> _WhichOneofReturnType__tensor_active_ratio | None: ...
     @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__throttle_power_brake_ratio) -> _WhichOneofReturnType__throttle_power_brake_ratio | None: ...
     @_typing.overload
@@ -575,3 +912,27 @@ class GpuSample(_message.Message):
     def WhichOneof(self, oneof_group: _WhichOneofArgType__utilization_ratio) -> _WhichOneofReturnType__utilization_ratio | None: ...
 
 Global___GpuSample: _TypeAlias = GpuSample  # noqa: Y015
+
+@_typing.final
+class Labelled(_message.Message):
+    """A number of one link, ECC block or reason; which one the label says, is told by the catalogue."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    LABEL_FIELD_NUMBER: _builtins.int
+    VALUE_FIELD_NUMBER: _builtins.int
+    label: _builtins.str
+    value: _builtins.float
+    def __init__(
+        self,
+        *,
+        label: _builtins.str = ...,
+        value: _builtins.float = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["label", b"label", "value", b"value"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___Labelled: _TypeAlias = Labelled  # noqa: Y015

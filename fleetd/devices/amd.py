@@ -1,0 +1,155 @@
+"""AMD: readings of AMD SMI in fleetd's units. Runs in the helper process only.
+
+What is not done, and why: a GPU that is suspended is not asked, since asking wakes it and has invented RAS errors;
+`amdsmi_get_violation_status` sleeps inside the library, so the same accumulators are read from `gpu_metrics`;
+`amdsmi_gpu_xgmi_error_status` clears what it reads; profiling counters belong to the user's profiler.
+"""
+
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+from fleetd.devices import amd_readings
+from fleetd.devices.reader import Reading, VendorError
+
+_MISSING = (4, 5, 34, 51)
+"""Status of opening that says that there is nothing to talk to: no module, no symbol, no driver (two wordings)."""
+_SILENT = (8, 12, 31, 32, 34)
+"""Status that speaks for the whole GPU: time-out, I/O error, not found, not initialised, driver not loaded."""
+_FOR_GOOD = (2, 3, 5, 10)
+"""Not supported, not implemented, no such symbol, no permission: not asked again by this process."""
+_PCI_DEVICES = Path("/sys/bus/pci/devices")
+
+
+class AmdReader:
+    """The `Reader` of AMD SMI. Partitions of one GPU (CPX, DPX, …) are one GPU: they share board, memory and fate."""
+
+    def __init__(self, pci_devices: Path = _PCI_DEVICES) -> None:
+        """`pci_devices` is where the kernel shows PCI devices and whether they are suspended."""
+        self._pci_devices = pci_devices
+        self._smi: Any = None
+        self._handles: dict[str, Any] = {}
+        self._addresses: dict[str, str] = {}
+        self._gauges: dict[str, amd_readings.Between] = {}
+        self._refused: dict[str, set[str]] = {}
+
+    def open(self) -> None:
+        """Import `amdsmi`, which loads libamd_smi.so, and initialise it. Raises VendorError."""
+        try:
+            import amdsmi  # noqa: PLC0415 - only the helper of a host that has AMD GPUs may load it
+        except ModuleNotFoundError as error:
+            raise VendorError("amdsmi is not installed; install fleetd[amd]", missing=True) from error
+        except (KeyError, OSError) as error:  # the binding prints why, and then stumbles over it
+            raise VendorError("libamd_smi.so is not found; set ROCM_HOME or LD_LIBRARY_PATH", missing=True) from error
+        except AttributeError as error:
+            raise VendorError(f"libamd_smi.so does not fit the amdsmi binding: {error}", missing=True) from error
+        try:
+            amdsmi.amdsmi_init(amdsmi.AmdSmiInitFlags.INIT_AMD_GPUS)
+        except amdsmi.AmdSmiException as error:
+            raise VendorError(f"AMD SMI does not start: {_say(error)}", missing=_status(error) in _MISSING) from error
+        self._smi = amdsmi
+
+    def inventory(self) -> list[dict[str, str | int | None]]:
+        """The GPUs that the library can name; one that has no name is left out. Raises VendorError."""
+        smi = self._smi
+        try:
+            handles = smi.amdsmi_get_processor_handles()
+        except smi.AmdSmiException as error:
+            raise VendorError(f"AMD SMI cannot list the GPUs: {_say(error)}") from error
+        found: list[dict[str, str | int | None]] = []
+        boards: set[str] = set()
+        self._handles.clear()  # a handle of a GPU that is gone must not be used again
+        nameless: list[str] = []
+        for handle in handles:
+            try:
+                address = smi.amdsmi_get_gpu_device_bdf(handle)
+                board = address.rpartition(".")[0]
+                if board in boards:
+                    continue  # a further partition of it
+                gpu = smi.amdsmi_get_gpu_device_uuid(handle)
+                name = smi.amdsmi_get_gpu_asic_info(handle)["market_name"]
+            except (smi.AmdSmiException, ValueError) as error:  # ValueError: a serial number that is none
+                nameless.append(_say(error))
+                continue
+            boards.add(board)
+            self._handles[gpu], self._addresses[gpu] = handle, address
+            found.append({"gpu": gpu, "index": len(found), "vendor": "amd", "sku": name, "pci_address": address})
+            if not self._suspended(gpu):
+                calls = _Calls(smi, handle, self._refused.setdefault(gpu, set()))
+                with suppress(VendorError):  # a GPU that has a name but does not answer is told by its samples
+                    found[-1] |= amd_readings.versions(calls)
+        if not found:
+            raise VendorError(f"AMD SMI names no GPU ({'; '.join(nameless) or 'it counts none'})")
+        return found
+
+    def sample(self, gpu: str, *, slow: bool) -> Reading:
+        """Read one GPU by its UUID; see `Reader`. Of a suspended GPU everything is absent."""
+        if gpu not in self._handles:
+            self.inventory()  # a new helper is asked for samples without being asked for the names first
+        handle = self._handles.get(gpu)
+        if handle is None:
+            raise VendorError("AMD SMI no longer names it")
+        if self._suspended(gpu):
+            self._gauges.pop(gpu, None)
+            return {}
+        calls = _Calls(self._smi, handle, self._refused.setdefault(gpu, set()))
+        between = self._gauges.setdefault(gpu, amd_readings.Between())
+        reading = amd_readings.quick(calls, between)
+        dear = amd_readings.slow(calls, self._smi) if slow else {}
+        if calls.last_error and all(value is None or value == [] for value in reading.values()):
+            raise VendorError(calls.last_error)
+        return {**reading, **dear}
+
+    def close(self) -> None:
+        """Shut the library down, so that a GPU reset finds no handle of ours."""
+        smi, self._smi = self._smi, None
+        self._handles.clear()
+        if smi is not None:
+            with suppress(smi.AmdSmiException):  # the process ends now, and its handles with it
+                smi.amdsmi_shut_down()
+
+    def _suspended(self, gpu: str) -> bool:
+        try:
+            status = (self._pci_devices / self._addresses[gpu] / "power" / "runtime_status").read_text(encoding="ascii")
+        except (OSError, UnicodeDecodeError):
+            return False  # a container without /sys: the driver is asked
+        return status.strip() in {"suspended", "suspending"}
+
+
+class _Calls:
+    """Makes calls for one GPU, and tells a reading that the part does not have from a GPU that does not answer."""
+
+    def __init__(self, smi: Any, handle: Any, refused: set[str]) -> None:
+        self._smi = smi
+        self._handle = handle
+        self._refused = refused
+        self.last_error = ""
+
+    def one(self, name: str, *arguments: Any) -> Any:
+        """A call for one reading: None when it cannot be had. Raises VendorError when the GPU does not answer."""
+        key = f"{name}{arguments}"
+        if key in self._refused:
+            return None
+        call: Callable[..., Any] = getattr(self._smi, f"amdsmi_get_{name}")
+        try:
+            return call(self._handle, *arguments)
+        except self._smi.AmdSmiException as error:
+            status = _status(error)
+            if status in _SILENT:
+                raise VendorError(f"{name}: {_say(error)}") from error
+            if status in _FOR_GOOD:
+                self._refused.add(key)
+            self.last_error = f"{name}: {_say(error)}"
+        except (ValueError, KeyError) as error:  # the binding met a number that it has no name for
+            self.last_error = f"{name}: the binding does not understand the answer: {error}"
+        return None
+
+
+def _status(error: Exception) -> int | None:
+    code = getattr(error, "err_code", None)
+    return code if isinstance(code, int) else None
+
+
+def _say(error: Exception) -> str:
+    return str(getattr(error, "err_info", error)).replace("\n", " ")

@@ -1,0 +1,131 @@
+"""The small HTTP server that shows the page of metrics.
+
+It has threads of its own, so it answers while the event loop is busy, or a driver hangs.
+"""
+
+import contextlib
+import gzip
+import socket
+import socketserver
+import threading
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
+from wsgiref.simple_server import WSGIRequestHandler, WSGIServer
+
+from prometheus_client import ProcessCollector
+
+from fleetd.exporter.config import parse_listen
+from fleetd.exporter.page import Collector, Page, negotiate
+from fleetd.ports import PortError
+
+_REQUESTS_MAX = 8
+"""Scrapes served side by side; one more is turned away at once, so that slow readers cannot pile threads up."""
+_REQUEST_S = 10.0
+"""A client that has not sent its request and taken the answer by then is hung up on, however busy it looks."""
+_POLL_S = 0.5
+"""How long `close` may take; the thread wakes up so often for it."""
+
+
+class Exporter:
+    """Serves collectors at `/metrics` (any path answers). It starts at once; `close` ends it."""
+
+    def __init__(self, listen: str, collectors: Sequence[Collector], *, request_s: float = _REQUEST_S) -> None:
+        """Listen and serve. Raises PortError when the address cannot be had, ValueError when it is none."""
+        host, port = parse_listen(listen)
+        # No registry: two agents in one process must not see each other's metrics.
+        page = Page([*collectors, ProcessCollector(registry=None)])
+        try:
+            self._server = (_Server6 if ":" in host else _Server)((host, port), _Handler, request_s)
+        except OSError as error:
+            advice = "stop what listens there, or set another `listen`"
+            raise PortError(f"metrics cannot be served on {listen}: {error.strerror}; {advice}") from error
+        self._server.set_app(_app(page))
+        self._thread = threading.Thread(
+            target=self._server.serve_forever, args=(_POLL_S,), name="exporter", daemon=True
+        )
+        self._thread.start()
+
+    @property
+    def port(self) -> int:
+        """The port that is listened on; of interest when 0 was asked for."""
+        return int(self._server.server_address[1])
+
+    def close(self) -> None:
+        """Stop serving; idempotent. A scrape in progress is not waited for."""
+        self._server.shutdown()
+        self._server.server_close()
+        self._thread.join()
+
+
+class _Server(socketserver.ThreadingMixIn, WSGIServer):
+    """WSGI with a bounded number of threads."""
+
+    daemon_threads = True
+    block_on_close = False
+    request_queue_size = 16
+
+    def __init__(self, address: tuple[str, int], handler: type[WSGIRequestHandler], request_s: float) -> None:
+        self._request_s = request_s
+        self._slots = threading.BoundedSemaphore(_REQUESTS_MAX)
+        super().__init__(address, handler)
+
+    def server_bind(self) -> None:
+        """Bind without the look-up of our own name in DNS, which can hang for half a minute."""
+        socketserver.TCPServer.server_bind(self)
+        self.server_name, self.server_port = str(self.server_address[0]), int(self.server_address[1])
+        self.setup_environ()
+
+    def process_request(self, request: Any, client_address: Any) -> None:
+        """Serve on a thread, or hang up when there are too many already."""
+        if self._slots.acquire(blocking=False):
+            super().process_request(request, client_address)
+        else:
+            self.shutdown_request(request)
+
+    def process_request_thread(self, request: Any, client_address: Any) -> None:
+        """One request, on its thread."""
+        # A limit for the whole of it: with one for each read, a client that sends a byte now and then stays for ever.
+        limit = threading.Timer(self._request_s, _hang_up, (request,))
+        limit.daemon = True
+        limit.start()
+        try:
+            super().process_request_thread(request, client_address)
+        finally:
+            limit.cancel()
+            self._slots.release()
+
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        """A client that hangs up or falls silent is no event for the log."""
+
+
+def _hang_up(connection: socket.socket) -> None:
+    with contextlib.suppress(OSError):  # it has just ended by itself
+        connection.shutdown(socket.SHUT_RDWR)
+
+
+class _Server6(_Server):
+    address_family = socket.AF_INET6
+
+
+class _Handler(WSGIRequestHandler):
+    def log_message(self, format: str, *args: Any) -> None:  # noqa: A002 - the base class's name
+        """A scrape a second is no event for the log."""
+
+
+def _app(page: Page) -> Callable[[dict[str, Any], Callable[..., Any]], Iterable[bytes]]:
+    """The WSGI application: GET gives the page, in the format and encoding that the client asks for."""
+
+    def app(environ: dict[str, Any], start_response: Callable[..., Any]) -> Iterable[bytes]:
+        if environ["REQUEST_METHOD"] not in {"GET", "HEAD"}:
+            start_response("405 Method Not Allowed", [("Allow", "GET, HEAD")])
+            return [b""]
+        content_type = negotiate(environ.get("HTTP_ACCEPT", ""))
+        body = page.text(content_type).encode()
+        headers = [("Content-Type", content_type)]
+        if "gzip" in environ.get("HTTP_ACCEPT_ENCODING", ""):
+            body = gzip.compress(body, compresslevel=1, mtime=0)  # a tenth of the size for a few milliseconds
+            headers.append(("Content-Encoding", "gzip"))
+        start_response("200 OK", [*headers, ("Content-Length", str(len(body)))])
+        return [] if environ["REQUEST_METHOD"] == "HEAD" else [body]
+
+    return app

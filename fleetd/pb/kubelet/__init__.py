@@ -1,0 +1,1 @@
+"""What is read of the kubelet: messages of its APIs, generated."""

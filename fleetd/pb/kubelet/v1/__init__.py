@@ -1,0 +1,1 @@
+"""Generated from protos/fleetd/pb/kubelet/v1; never edited."""

@@ -1,0 +1,239 @@
+"""The status socket and those who ask it: `fleetd check`, `fleetd agent status`, a job."""
+
+import asyncio
+import json
+import os
+import socket
+import stat
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner, Result
+
+from fleetd.agent.status_client import NoAnswer, ask
+from fleetd.agent.status_document import document
+from fleetd.agent.status_socket import CONNECTIONS_MAX, StatusSocket
+from fleetd.cli.agent import command as agent_command
+from fleetd.cli.check import command as check_command
+from fleetd.core.gate import Standing
+from fleetd.core.policy import Action
+from fleetd.model.finding import Severity
+from fleetd.model.ids import GpuId
+from fleetd.model.status import AgentStatus
+from fleetd.model.telemetry import GpuSample
+from tests.agent.fakes_agent import BOOT, HOST, gpu
+
+XID = Standing(
+    code="nvidia.xid.79",
+    gpu=gpu(1).gpu,
+    severity=Severity.FATAL,
+    action=Action.REBOOT,
+    clear="on_test(smoke)",
+    why="XID79 on 0000:01:00",
+    at_s=1e9,
+    last_s=5.0,
+)
+
+
+def status(*faults: Standing, age_s: float | None = 0.5, silent: int = 0) -> dict[str, Any]:
+    return document(
+        host=HOST,
+        boot_id=BOOT,
+        version="0.1.0",
+        status=AgentStatus(
+            inventory=(gpu(0), gpu(1)),
+            samples=(GpuSample(gpu=GpuId("GPU-0"), at_s=0.0),),
+            samples_age_s=age_s,
+            silent_gpus=silent,
+            overruns_total=0,
+            uplink_connected=True,
+            spool_pending=0,
+            spool_dropped_total=0,
+            findings_total=1,
+            kernel_log_age_s=None,
+            kernel_log_lost_total=None,
+            errors_total={"store": 0},
+            burnin_runs_total={},
+        ),
+        faults={(one.code, one.gpu): one for one in faults},
+        driver_silent="",
+        stale_s=30.0,
+    )
+
+
+@pytest.fixture
+def serve(tmp_path: Path) -> Iterator[Callable[[dict[str, Any]], Path]]:
+    """Serves a document from a thread with an event loop of its own, as the agent does."""
+    loop = asyncio.new_event_loop()
+    thread = threading.Thread(target=loop.run_forever)
+    thread.start()
+    servers: list[StatusSocket] = []
+
+    def begin(body: dict[str, Any]) -> Path:
+        path = tmp_path / "s"
+        server = StatusSocket(path, lambda: body)
+        assert asyncio.run_coroutine_threadsafe(server.start(), loop).result(10)
+        servers.append(server)
+        return path
+
+    yield begin
+    for server in servers:
+        asyncio.run_coroutine_threadsafe(server.close(), loop).result(10)
+    loop.call_soon_threadsafe(loop.stop)
+    thread.join(10)
+    loop.close()
+
+
+def check(path: Path, *options: str) -> Result:
+    return CliRunner().invoke(check_command, ["--socket", str(path), *options])
+
+
+def test_check_says_ready(serve: Callable[[dict[str, Any]], Path]) -> None:
+    result = check(serve(status()))
+    assert result.exit_code == 0
+    assert result.output == "ready: 2 GPUs answer, and no fault stands that forbids new work\n"
+
+
+def test_s21_check_names_the_fault_and_exits_1(serve: Callable[[dict[str, Any]], Path]) -> None:
+    result = check(serve(status(XID)), "--json", "-")
+    assert result.exit_code == 1
+    assert "fleetd: bad: nvidia.xid.79 on GPU-1: XID79 on 0000:01:00" in result.output
+    found = json.loads(result.stdout)
+    assert found["readiness"] == "bad"
+    (event,) = found["gpus"][1]["events"]
+    assert event["code"] == "nvidia.xid.79"
+    assert event["at_seconds"] == 1e9
+    assert found["gpus"][0]["events"] == []
+
+
+@pytest.mark.parametrize("age_s", [None, 31.0])
+def test_check_cannot_tell_without_a_fresh_reading(
+    serve: Callable[[dict[str, Any]], Path], age_s: float | None
+) -> None:
+    assert check(serve(status(age_s=age_s))).exit_code == 3
+
+
+def test_check_cannot_tell_without_an_agent(tmp_path: Path) -> None:
+    result = check(tmp_path / "none", "--json", str(tmp_path / "out"))
+    assert result.exit_code == 3
+    assert result.output.count("\n") == 1
+    assert json.loads((tmp_path / "out").read_text("utf-8"))["readiness"] == "cannot_tell"
+
+
+def test_check_cannot_tell_when_the_agent_hangs(tmp_path: Path) -> None:
+    with socket.socket(socket.AF_UNIX) as silent:
+        silent.bind(str(tmp_path / "s"))
+        silent.listen()
+        began_s = time.monotonic()
+        result = check(tmp_path / "s")
+        assert time.monotonic() - began_s < 1.0
+    assert result.exit_code == 3
+    assert "does not answer within 0.1 s" in result.output
+
+
+def test_check_refuses_usage_with_2(tmp_path: Path) -> None:
+    assert check(tmp_path, "--nonsense").exit_code == 2
+
+
+@pytest.mark.parametrize("said", [b"hello\n", b'{"schema": "other/9"}\n', b"", b"{" * 100])
+def test_what_is_no_agent_is_not_believed(tmp_path: Path, said: bytes) -> None:
+    with socket.socket(socket.AF_UNIX) as other:
+        other.bind(str(tmp_path / "s"))
+        other.listen()
+
+        def answer() -> None:
+            channel, _ = other.accept()
+            channel.sendall(said)
+            channel.close()
+
+        thread = threading.Thread(target=answer)
+        thread.start()
+        with pytest.raises(NoAnswer):
+            ask(tmp_path / "s", timeout_s=5.0)
+        thread.join(10)
+
+
+def test_s43_anybody_on_the_host_may_read_and_nobody_can_write(serve: Callable[[dict[str, Any]], Path]) -> None:
+    path = serve(status(XID))
+    assert stat.S_IMODE(path.stat().st_mode) == 0o666
+    with socket.socket(socket.AF_UNIX) as job:
+        job.connect(str(path))
+        with suppress(OSError):  # what is written is never read, and the connection may be gone by then
+            job.sendall(b'{"do": "reset"}\n' * 10)
+    assert ask(path, timeout_s=10.0)["gpus"][1]["events"][0]["why"] == "XID79 on 0000:01:00"
+
+
+def test_callers_beyond_the_bound_are_turned_away_and_the_next_is_served(
+    serve: Callable[[dict[str, Any]], Path],
+) -> None:
+    big = {**status(), "padding": "x" * (1 << 20)}  # more than a socket's buffer: each caller keeps its place
+    path = serve(big)
+    callers = [socket.socket(socket.AF_UNIX) for _ in range(CONNECTIONS_MAX + 4)]
+    try:
+        for caller in callers:
+            caller.settimeout(10)
+            caller.connect(str(path))
+        held = 0
+        for caller in callers:
+            try:
+                held += bool(caller.recv(1))
+            except ConnectionError:
+                continue
+        assert held == CONNECTIONS_MAX
+    finally:
+        for caller in callers:
+            caller.close()
+    assert ask(path, timeout_s=10.0)["readiness"] == "ready"
+
+
+def test_a_socket_left_by_a_killed_agent_is_replaced_and_a_file_is_not(tmp_path: Path) -> None:
+    async def case() -> None:
+        left = socket.socket(socket.AF_UNIX)
+        left.bind(str(tmp_path / "s"))
+        left.close()
+        server = StatusSocket(tmp_path / "s", dict)
+        assert await server.start()
+        await server.close()
+        assert not (tmp_path / "s").exists()
+        (tmp_path / "f").write_text("mine", encoding="utf-8")
+        assert not await StatusSocket(tmp_path / "f", dict).start()
+        assert (tmp_path / "f").read_text("utf-8") == "mine"
+        assert not await StatusSocket(tmp_path / "no" / "such", dict).start()
+        assert not await StatusSocket(tmp_path / ("x" * 200), dict).start()
+
+    asyncio.run(case())
+
+
+def test_agent_status_shows_gpus_and_their_events(serve: Callable[[dict[str, Any]], Path]) -> None:
+    path = serve(status(XID))
+    result = CliRunner().invoke(agent_command, ["status", "--socket", str(path)])
+    assert result.exit_code == 0
+    assert "GPU 1: fatal: nvidia.xid.79: XID79 on 0000:01:00 (clears: on_test(smoke))" in result.output
+    assert "GPU 1  GPU-1  H200  silent" in result.output
+    assert CliRunner().invoke(agent_command, ["status", "--socket", str(path) + "x"]).exit_code == 3
+    assert CliRunner().invoke(agent_command, []).exit_code == 2
+
+
+def test_check_loads_nothing_heavy(serve: Callable[[dict[str, Any]], Path]) -> None:
+    """Its 200 ms are mostly Python's start; what would break them is an import of the daemon's libraries."""
+    code = (
+        "import sys\nfrom fleetd.cli import main\ntry:\n    main()\nexcept SystemExit as end:\n    print(end.code)\n"
+        "heavy = ('grpc', 'msgspec', 'yaml', 'structlog', 'asyncio', 'sqlalchemy')\n"
+        "print([name for name in heavy if name in sys.modules])"
+    )
+    path = serve(status())
+    done = subprocess.run(
+        [sys.executable, "-c", code, "check", "--socket", str(path)],
+        env=dict(os.environ),
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert done.stdout.splitlines()[1:] == ["0", "[]"], done.stdout + done.stderr

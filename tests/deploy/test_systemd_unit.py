@@ -1,0 +1,81 @@
+"""The service unit: what systemd says of it, and that it fits the agent."""
+
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from fleetd.agent.status_client import SOCKET, control_socket
+
+FOLDER = Path(__file__).parents[2] / "deploy" / "systemd"
+UNIT = FOLDER / "fleetd-agent.service"
+EXPOSURE_MAX = 2.2
+"""Of 10, as `systemd-analyze security` counts; the rest is explained at the end of the unit."""
+LEFT_OUT = (
+    *("PrivateDevices", "DevicePolicy", "ProtectKernelLogs", "ProtectProc", "ProcSubset", "MemoryDenyWriteExecute"),
+    *("PrivateNetwork", "IPAddressDeny", "PrivateUsers"),
+)
+
+needs_systemd = pytest.mark.skipif(shutil.which("systemd-analyze") is None, reason="needs systemd-analyze")
+
+
+def settings() -> dict[str, list[str]]:
+    found: dict[str, list[str]] = {}
+    for line in UNIT.read_text().splitlines():
+        if line and not line.startswith(("#", "[")):
+            name, _, value = line.partition("=")
+            found.setdefault(name, []).append(value)
+    return found
+
+
+@needs_systemd
+def test_systemd_finds_nothing_to_complain_about(tmp_path: Path) -> None:
+    # What it starts is not installed here; everything else is the unit as it is shipped.
+    text = UNIT.read_text().replace("/opt/fleetd/bin/fleetd", sys.executable)
+    (tmp_path / UNIT.name).write_text(text)
+    command = ["systemd-analyze", "verify", "--man=no", str(tmp_path / UNIT.name)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    ours = [line for line in (done.stdout + done.stderr).splitlines() if UNIT.name in line]
+    assert (done.returncode, ours) == (0, []), done.stderr
+
+
+@needs_systemd
+def test_its_exposure_is_low() -> None:
+    command = ["systemd-analyze", "security", "--offline=true", "--no-pager", str(UNIT)]
+    said = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+    level = re.search(r"exposure level for \S+: ([0-9.]+)", said)
+    assert level is not None, said
+    assert float(level[1]) <= EXPOSURE_MAX, said
+
+
+def test_every_protection_that_is_left_out_has_its_reason() -> None:
+    comments = "\n".join(line for line in UNIT.read_text().splitlines() if line.startswith("#"))
+    for name in LEFT_OUT:
+        assert re.search(rf"\b{name}\b[^\n]*: left out[,.]", comments), name
+        assert name not in settings(), f"{name} is set: take the reason away"
+
+
+def test_s34_nothing_is_killed_inside_a_driver_call() -> None:
+    found = settings()
+    assert found["KillMode"] == ["process"], "a stuck helper is never killed, only the main process may be"
+    assert "SendSIGKILL" not in found, "the main process, which makes no driver call, may be killed"
+    assert float(found["TimeoutStopSec"][0]) > 2.0, "longer than the agent takes"
+
+
+def test_it_starts_what_there_is_and_finds_its_sockets() -> None:
+    found = settings()
+    assert found["ExecStart"][0].split()[1:3] == ["agent", "--config"]
+    assert Path("/run") / found["RuntimeDirectory"][0] == SOCKET.parent == control_socket(SOCKET).parent
+    assert found["Type"] == ["notify"]
+    assert "HUP" in found["ExecReload"][0]
+    assert "2" in found["RestartPreventExitStatus"], "the exit code of a refused configuration"
+
+
+@pytest.mark.skipif(shutil.which("systemd-sysusers") is None, reason="needs systemd-sysusers")
+def test_its_user_can_be_made(tmp_path: Path) -> None:
+    command = ["systemd-sysusers", "--dry-run", f"--root={tmp_path}", str(FOLDER / "fleetd.sysusers.conf")]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    assert "fleetd" in done.stdout + done.stderr

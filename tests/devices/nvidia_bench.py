@@ -1,0 +1,68 @@
+"""A host whose NVIDIA library is the fake one: the real helper process, the real binding, a clock of the test's own."""
+
+import asyncio
+import os
+from collections.abc import AsyncIterator, Awaitable
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+from fleetd.devices.config import DevicesConfig
+from fleetd.devices.helper import HelperDevices
+from tests.agent.fakes_agent import FakeClock
+from tests.fakelibs.nvidia_fake import Scenario, build, environ
+
+CONFIG = DevicesConfig(
+    call_deadline_seconds=0.8, open_deadline_seconds=20.0, reopen_deadline_seconds=20.0, restart_max_seconds=8.0
+)
+
+
+class Bench:
+    """A host and the devices under test."""
+
+    def __init__(self, folder: Path, config: DevicesConfig, gpus: int, *defines: str) -> None:
+        self.scenario = Scenario(folder / "nvml.scenario", gpus=gpus)
+        self.scenario.put("lib", {"record": 1})
+        self.clock = FakeClock()
+        self.environ = environ(self.scenario, build(*defines))
+        self.devices = HelperDevices(vendor="nvidia", clock=self.clock, config=config, environ=self.environ)
+
+    def tell(self, who: object, **values: Any) -> None:
+        """What a GPU (by number, `*`, `lib`) answers; `__` stands for a dot."""
+        self.scenario.put(who, {what.replace("__", "."): value for what, value in values.items()})
+
+    def lines(self, suffix: str) -> list[str]:
+        return self.scenario.lines(suffix)
+
+    async def answering(self) -> list[str]:
+        return [sample.gpu for sample in await self.devices.sample()]
+
+
+@asynccontextmanager
+async def bench(folder: Path, config: DevicesConfig = CONFIG, gpus: int = 3, *defines: str) -> AsyncIterator[Bench]:
+    made = Bench(folder, config, gpus, *defines)
+    try:
+        yield made
+    finally:
+        made.scenario.let_go()
+        await made.devices.close()
+        for pid in map(int, made.lines(".starts")):
+            await gone(pid)
+        made.devices._reap()
+
+
+async def gone(pid: int) -> None:
+    """Wait for the end of any process, a child of ours or not."""
+    try:
+        pidfd = os.pidfd_open(pid)
+    except ProcessLookupError:
+        return
+    ended = asyncio.Event()
+    asyncio.get_running_loop().add_reader(pidfd, ended.set)
+    await ended.wait()
+    asyncio.get_running_loop().remove_reader(pidfd)
+    os.close(pidfd)
+
+
+def run(case: Awaitable[None]) -> None:
+    asyncio.run(asyncio.wait_for(case, 60))

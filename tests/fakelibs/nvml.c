@@ -1,0 +1,302 @@
+/* A libnvidia-ml.so.1 that answers what a scenario file says. The real nvidia-ml-py loads it.
+ *
+ * The file named by FAKE_NVML has lines `GPU WHAT = VALUE`; GPU is a number, `*` or `lib`, later lines win.
+ * WHAT is a function's name without `nvmlDeviceGet`, with its constant arguments (`ClockInfo.1`, `field.165/3`).
+ *   0 error.PowerUsage = 15     the call answers with this nvmlReturn_t; `0 error = 15`: every reading does
+ *   0 hang.PowerUsage = 1       the call returns when there is a file named like the scenario with `.go` behind it;
+ *                               no signal ends it before, as in uninterruptible sleep
+ *   0 wait.PowerUsage = 0.5     the call takes this many seconds
+ *   0 die = 9 | 0 garbage = x   the process ends, or says something on its parent's pipe
+ *   lib count = 8 | lib error.Init = 9 | lib hang.Init = 1 | lib print = text | lib record = 1 (calls go to `FILE.calls`)
+ * A reading without a line is not supported. The file is replaced while the helper runs; the next call answers by it.
+ * -DNO_INIT and -DOLD leave functions out, as libraries of older drivers do.
+ */
+#include <errno.h>
+#include <signal.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <time.h>
+#include <unistd.h>
+
+enum { SUCCESS = 0, NOT_SUPPORTED = 3, NOT_FOUND = 6, INSUFFICIENT_SIZE = 7 };
+enum { LINES_MAX = 4096, GPUS_MAX = 64 };
+static struct line { char who[8], key[56], value[96]; } LINES[LINES_MAX];
+static int lines;
+static char DEVICES[GPUS_MAX];
+
+static const char *path(void) { const char *p = getenv("FAKE_NVML"); return p ? p : "/nonexistent"; }
+
+static void load(void) {
+  static ino_t inode;
+  static struct timespec changed;
+  struct stat now;
+  char text[256];
+  if (stat(path(), &now)) return;
+  if (now.st_ino == inode && now.st_mtim.tv_sec == changed.tv_sec && now.st_mtim.tv_nsec == changed.tv_nsec) return;
+  FILE *file = fopen(path(), "r");
+  if (!file) return;
+  inode = now.st_ino;
+  changed = now.st_mtim;
+  for (lines = 0; lines < LINES_MAX && fgets(text, sizeof text, file);) {
+    struct line *l = &LINES[lines];
+    if (sscanf(text, " %7s %55s = %95[^\n]", l->who, l->key, l->value) == 3) lines++;
+  }
+  fclose(file);
+}
+
+/* Value of the last line for `who` (a GPU's own or every GPU's); NULL when there is none. */
+static const char *value_of(const char *who, const char *key) {
+  for (int i = lines - 1; i >= 0; i--) {
+    const struct line *l = &LINES[i];
+    if (!strcmp(l->key, key) && (!strcmp(l->who, who) || (!strcmp(l->who, "*") && strcmp(who, "lib")))) return l->value;
+  }
+  return NULL;
+}
+
+static const char *asked(const char *who, const char *what, const char *name) {
+  char key[96];
+  snprintf(key, sizeof key, "%s.%s", what, name);
+  return value_of(who, key);
+}
+
+static void append(const char *suffix, const char *format, const char *who, const char *what) {
+  char name[512];
+  snprintf(name, sizeof name, "%s%s", path(), suffix);
+  FILE *file = fopen(name, "a");
+  if (file) { fprintf(file, format, who, what); fclose(file); }
+}
+
+static void append_pid(const char *suffix) {
+  char pid[16];
+  snprintf(pid, sizeof pid, "%d", (int)getpid());
+  append(suffix, "%s%s\n", pid, "");
+}
+
+static void pause_s(double seconds) {
+  struct timespec t = {(time_t)seconds, (long)((seconds - (double)(time_t)seconds) * 1e9)};
+  while (nanosleep(&t, &t) && errno == EINTR) {}
+}
+
+/* What comes before every answer: hangs, waits, and the status. */
+static int enter(const char *who, const char *name) {
+  const char *value;
+  load();
+  if (value_of("lib", "record")) append(".calls", "%s %s\n", who, name);
+  if ((value = value_of(who, "die"))) _exit(atoi(value));
+  if ((value = value_of(who, "garbage")))
+    for (int fd = 3; fd < 64; fd++) {
+      struct stat kind;
+      if (!fstat(fd, &kind) && S_ISFIFO(kind.st_mode) && dprintf(fd, "%s\n", value) > 0) break;
+    }
+  if (asked(who, "hang", name)) {
+    char go[512];
+    sigset_t all;
+    sigfillset(&all);
+    sigprocmask(SIG_BLOCK, &all, NULL);
+    snprintf(go, sizeof go, "%s.go", path());
+    while (access(go, F_OK) && getppid() != 1) pause_s(0.01);
+    sigprocmask(SIG_UNBLOCK, &all, NULL);
+  }
+  if ((value = asked(who, "wait", name))) pause_s(atof(value));
+  if ((value = asked(who, "error", name))) return atoi(value);
+  if (strcmp(name, "UUID") && strcmp(name, "Name") && strcmp(name, "PciInfo") && (value = value_of(who, "error")))
+    return atoi(value);
+  return SUCCESS;
+}
+
+static const char *who_of(void *handle) {
+  static char name[16];
+  snprintf(name, sizeof name, "%d", (int)((char *)handle - DEVICES));
+  return name;
+}
+
+static int number(void *handle, const char *name, const char *key, unsigned width, void *out) {
+  int status = enter(who_of(handle), name);
+  const char *value = status ? NULL : value_of(who_of(handle), key);
+  if (status) return status;
+  if (!value) return NOT_SUPPORTED;
+  uint64_t bits = value[0] == '-' ? (uint64_t)strtoll(value, NULL, 0) : strtoull(value, NULL, 0);
+  memcpy(out, &bits, width);
+  return SUCCESS;
+}
+
+static int number_by(void *handle, const char *name, unsigned a, int b, unsigned width, void *out) {
+  char key[64];
+  if (b < 0) snprintf(key, sizeof key, "%s.%u", name, a);
+  else snprintf(key, sizeof key, "%s.%u.%d", name, a, b);
+  return number(handle, name, key, width, out);
+}
+
+static int text(void *handle, const char *name, char *out, unsigned size) {
+  int status = enter(who_of(handle), name);
+  const char *value = status ? NULL : value_of(who_of(handle), name);
+  if (status) return status;
+  if (!value) return NOT_SUPPORTED;
+  snprintf(out, size, "%s", value);
+  return SUCCESS;
+}
+
+#define NUMBER32(NAME, KEY) int nvmlDeviceGet##NAME(void *d, uint32_t *out) { return number(d, KEY, KEY, 4, out); }
+#define NUMBER64(NAME, KEY) int nvmlDeviceGet##NAME(void *d, uint64_t *out) { return number(d, KEY, KEY, 8, out); }
+#define BY_KIND(NAME) int nvmlDeviceGet##NAME(void *d, unsigned a, uint32_t *out) { return number_by(d, #NAME, a, -1, 4, out); }
+#define TWO(NAME) \
+  int nvmlDeviceGet##NAME(void *d, uint32_t *a, uint32_t *b) { \
+    int status = number_by(d, #NAME, 0, -1, 4, a); \
+    return status ? status : number_by(d, #NAME, 1, -1, 4, b); \
+  }
+#define TEXT(NAME) int nvmlDeviceGet##NAME(void *d, char *out, unsigned size) { return text(d, #NAME, out, size); }
+
+#ifndef NO_INIT
+int nvmlInitWithFlags(unsigned flags) {
+  (void)flags;
+  load();
+  append_pid(".starts");
+  const char *words = value_of("lib", "print");
+  if (words) { printf("%s\n", words); fflush(stdout); }
+  return enter("lib", "Init");
+}
+#endif
+int nvmlShutdown(void) { append_pid(".ends"); return SUCCESS; }
+const char *nvmlErrorString(int code) {
+  static char message[32];
+  snprintf(message, sizeof message, "NVML error %d", code);
+  return message;
+}
+int nvmlSystemGetDriverVersion(char *out, unsigned size) {
+  const char *value = value_of("lib", "driver");
+  snprintf(out, size, "%s", value ? value : "");
+  return value ? SUCCESS : NOT_SUPPORTED;
+}
+
+int nvmlDeviceGetCount_v2(uint32_t *out) {
+  int status = enter("lib", "Count");
+  const char *value = value_of("lib", "count");
+  *out = value ? (uint32_t)atoi(value) : 0;
+  return status;
+}
+int nvmlDeviceGetHandleByIndex_v2(unsigned index, void **out) {
+  char who[16];
+  snprintf(who, sizeof who, "%u", index);
+  *out = &DEVICES[index % GPUS_MAX];
+  return enter(who, "HandleByIndex");
+}
+int nvmlDeviceGetHandleByUUID(const char *uuid, void **out) {
+  uint32_t count = 0;
+  nvmlDeviceGetCount_v2(&count);
+  for (unsigned i = 0; i < count && i < GPUS_MAX; i++) {
+    char who[16];
+    snprintf(who, sizeof who, "%u", i);
+    const char *value = value_of(who, "UUID");
+    if (value && !strcmp(value, uuid)) return *out = &DEVICES[i], enter(who, "HandleByUUID");
+  }
+  return NOT_FOUND;
+}
+int nvmlDeviceGetPciInfo_v3(void *d, char *out) { /* nvmlPciInfo_t: busId follows 16 + 5 * 4 bytes */
+  return text(d, "PciInfo", out + 36, 32);
+}
+
+TEXT(UUID) TEXT(Name) TEXT(VbiosVersion)
+int nvmlDeviceGetGspFirmwareVersion(void *d, char *out) { return text(d, "GspFirmwareVersion", out, 64); }
+NUMBER32(PowerUsage, "PowerUsage") NUMBER32(EnforcedPowerLimit, "EnforcedPowerLimit")
+NUMBER32(PowerManagementLimit, "PowerManagementLimit")
+NUMBER32(PowerManagementDefaultLimit, "PowerManagementDefaultLimit")
+NUMBER32(CurrPcieLinkGeneration, "CurrPcieLinkGeneration") NUMBER32(MaxPcieLinkGeneration, "MaxPcieLinkGeneration")
+NUMBER32(CurrPcieLinkWidth, "CurrPcieLinkWidth") NUMBER32(MaxPcieLinkWidth, "MaxPcieLinkWidth")
+NUMBER32(PcieReplayCounter, "PcieReplayCounter")
+NUMBER64(TotalEnergyConsumption, "TotalEnergyConsumption")
+BY_KIND(Temperature) BY_KIND(ClockInfo) BY_KIND(MaxClockInfo)
+TWO(EccMode) TWO(PowerManagementLimitConstraints)
+TWO(EncoderUtilization) TWO(DecoderUtilization)
+int nvmlDeviceGetUtilizationRates(void *d, uint32_t out[2]) {
+  int status = number_by(d, "UtilizationRates", 0, -1, 4, out);
+  return status ? status : number_by(d, "UtilizationRates", 1, -1, 4, out + 1);
+}
+int nvmlDeviceGetMemoryInfo_v2(void *d, uint64_t out[5]) { /* version, total, reserved, free, used */
+  static const int place[4] = {1, 2, 3, 4};
+  for (unsigned i = 0; i < 4; i++) {
+    int status = number_by(d, "MemoryInfo", i, -1, 8, out + place[i]);
+    if (status) return status;
+  }
+  return SUCCESS;
+}
+int nvmlDeviceGetTotalEccErrors(void *d, unsigned kind, unsigned counter, uint64_t *out) {
+  (void)counter;
+  return number_by(d, "TotalEccErrors", kind, -1, 8, out);
+}
+int nvmlDeviceGetMemoryErrorCounter(void *d, unsigned kind, unsigned counter, unsigned location, uint64_t *out) {
+  (void)counter;
+  return number_by(d, "MemoryErrorCounter", kind, (int)location, 8, out);
+}
+int nvmlDeviceGetRemappedRows(void *d, uint32_t *a, uint32_t *b, uint32_t *c, uint32_t *e) {
+  uint32_t *out[] = {a, b, c, e};
+  for (unsigned i = 0; i < 4; i++) {
+    int status = number_by(d, "RemappedRows", i, -1, 4, out[i]);
+    if (status) return status;
+  }
+  return SUCCESS;
+}
+struct process { uint32_t pid; uint64_t memory; uint32_t gpu_instance, compute_instance; };
+int nvmlDeviceGetComputeRunningProcesses_v3(void *d, uint32_t *count, struct process *out) {
+  uint32_t found = 0;
+  int status = number(d, "Processes", "Processes", 4, &found);
+  if (status || !found) { *count = 0; return status; }
+  if (*count < found || !out) { *count = found; return INSUFFICIENT_SIZE; }
+  for (*count = 0; *count < found; ++*count) {
+    struct process *p = &out[*count];
+    *p = (struct process){1000 + *count, 0, 0xffffffff, 0xffffffff};
+    number(d, "ProcessMemory", "ProcessMemory", 8, &p->memory);
+  }
+  return SUCCESS;
+}
+
+struct field { uint32_t id, scope; int64_t timestamp, latency; uint32_t type; int status; union { uint64_t wide; } value; };
+int nvmlDeviceGetFieldValues(void *d, int count, struct field *fields) {
+  int status = enter(who_of(d), "FieldValues");
+  for (int i = 0; i < count && !status; i++) {
+    struct field *f = &fields[i];
+    char key[64];
+    snprintf(key, sizeof key, "field.%u/%u", f->id, f->scope);
+    const char *value = value_of(who_of(d), key);
+    snprintf(key, sizeof key, "field.%u", f->id);
+    if (!value) value = value_of(who_of(d), key);
+    f->status = value ? SUCCESS : NOT_SUPPORTED;
+    f->type = 3; /* unsigned long long */
+    f->value.wide = value ? strtoull(value, NULL, 0) : 0;
+    if (value && strchr(value, 'u')) f->type = 1; /* `186 = 695500u`: unsigned int */
+    if (value && !strcmp(value, "type99")) f->type = 99;
+  }
+  return status;
+}
+
+#ifndef OLD /* what drivers before Hopper do not have */
+int nvmlDeviceGetMarginTemperature(void *d, uint32_t out[2]) { return number(d, "MarginTemperature", "MarginTemperature", 4, out + 1); }
+NUMBER64(CurrentClocksEventReasons, "CurrentClocksEventReasons")
+struct gpm_sample { int taken; };
+struct metric { uint32_t id; int status; double value; const char *words[3]; };
+struct metrics { uint32_t version, count; struct gpm_sample *one, *two; struct metric metrics[477]; };
+int nvmlGpmQueryDeviceSupport(void *d, uint32_t out[2]) {
+  int status = enter(who_of(d), "GpmSupport");
+  out[1] = value_of(who_of(d), "gpm.1") != NULL;
+  return status;
+}
+int nvmlGpmSampleAlloc(struct gpm_sample **out) { return *out = calloc(1, sizeof **out), SUCCESS; }
+int nvmlGpmSampleFree(struct gpm_sample *sample) { return free(sample), SUCCESS; }
+int nvmlGpmSampleGet(void *d, struct gpm_sample *sample) {
+  sample->taken = 1 + (int)((char *)d - DEVICES);
+  return enter(who_of(d), "GpmSample");
+}
+int nvmlGpmMetricsGet(struct metrics *m) {
+  if (!m->one->taken || m->one->taken != m->two->taken) return 2;
+  for (unsigned i = 0; i < m->count; i++) {
+    char key[32];
+    snprintf(key, sizeof key, "gpm.%u", m->metrics[i].id);
+    const char *value = value_of(who_of(&DEVICES[m->one->taken - 1]), key);
+    m->metrics[i].status = value ? SUCCESS : NOT_SUPPORTED;
+    m->metrics[i].value = value ? atof(value) : 0.0;
+  }
+  return SUCCESS;
+}
+#endif
