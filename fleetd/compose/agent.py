@@ -78,23 +78,13 @@ def build_agent(
     companions = build_companions(
         config, own.devices, clock=clock, inventory=lambda: own.sampler.inventory, restart=restart
     )
-    chores = Chores(
-        host=own.host,
-        boot_id=own.boot,
-        orders=own.orders,
-        burner=PatientBurner(ProcessBurner(host=own.host, config=_burner_config(config)), own.attachment),
-        spool=own.spool,
-        clock=clock,
-        reports=own.folder / "burnin",
-        config=config.chores,
-    )
     uplink = GrpcUplink(config.uplink, clock=clock, rng=entropy())
     agent = Agent(
         host=own.host,
         boot_id=own.boot,
         version=__version__,
         sampler=own.sampler,
-        chores=chores,
+        chores=_chores(config, own, clock),
         uplink=uplink,
         devices=own.attachment,
         spool=own.spool,
@@ -122,6 +112,19 @@ def build_agent(
             *collectors(agent, companions, tally=own.tally, clock=clock, host=own.host, compat=compat),
             reloader,
         ),
+    )
+
+
+def _chores(config: AgentConfig, own: Owned, clock: Clock) -> Chores:
+    return Chores(
+        host=own.host,
+        boot_id=own.boot,
+        orders=own.orders,
+        burner=PatientBurner(ProcessBurner(host=own.host, config=_burner_config(config)), own.attachment),
+        spool=own.spool,
+        clock=clock,
+        reports=own.folder / "burnin",
+        config=config.chores,
     )
 
 
