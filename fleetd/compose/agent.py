@@ -19,7 +19,7 @@ from fleetd.agent.status_client import control_socket
 from fleetd.agent.status_document import document
 from fleetd.agent.status_socket import StatusSocket
 from fleetd.burner import BurnerConfig, ProcessBurner
-from fleetd.compose.companions import build_companions, collectors
+from fleetd.compose.companions import Companions, build_companions, collectors
 from fleetd.compose.kernel_log import kernel_log
 from fleetd.compose.log_limit import LogLimit
 from fleetd.compose.owned import Owned, owned
@@ -79,7 +79,29 @@ def build_agent(
         config, own.devices, clock=clock, inventory=lambda: own.sampler.inventory, restart=restart
     )
     uplink = GrpcUplink(config.uplink, clock=clock, rng=entropy())
-    agent = Agent(
+    agent = _wired(config, own, companions, uplink=uplink, clock=clock, systemd=systemd)
+    status = _status_socket(config, own, agent)
+    reloader = Reloader(path, config, apply=_live(agent, own.sampler, own.detector), clock=clock)
+    compat = compat or config.exporter.compat
+    return BuiltAgent(
+        agent=agent,
+        status=status,
+        control=ControlSocket(control_socket(_socket(config, own)), _requests(own.attachment)),
+        reloader=reloader,
+        uplink=uplink,
+        spool=own.disk,
+        orders=own.orders,
+        collectors=(
+            *collectors(agent, companions, tally=own.tally, clock=clock, host=own.host, compat=compat),
+            reloader,
+        ),
+    )
+
+
+def _wired(
+    config: AgentConfig, own: Owned, companions: Companions, *, uplink: GrpcUplink, clock: RealClock, systemd: Systemd
+) -> Agent:
+    return Agent(
         host=own.host,
         boot_id=own.boot,
         version=__version__,
@@ -96,22 +118,6 @@ def build_agent(
         log_watch=_log_watch(config, own, clock),
         detector=own.detector,
         companions=companions.loops,
-    )
-    status = _status_socket(config, own, agent)
-    reloader = Reloader(path, config, apply=_live(agent, own.sampler, own.detector), clock=clock)
-    compat = compat or config.exporter.compat
-    return BuiltAgent(
-        agent=agent,
-        status=status,
-        control=ControlSocket(control_socket(_socket(config, own)), _requests(own.attachment)),
-        reloader=reloader,
-        uplink=uplink,
-        spool=own.disk,
-        orders=own.orders,
-        collectors=(
-            *collectors(agent, companions, tally=own.tally, clock=clock, host=own.host, compat=compat),
-            reloader,
-        ),
     )
 
 
