@@ -42,7 +42,7 @@ class DriverMissing(DeviceError):  # noqa: N818 - it says what is missing
 
 
 class DevicesReleased(DeviceError):  # noqa: N818 - it says what happened
-    """The agent has let go of the GPUs for some time, because it was asked to: nobody is silent, nobody was asked."""
+    """The agent let go of the GPUs because it was asked to: none is silent, none was asked."""
 
 
 class BurnerError(PortError):
@@ -91,17 +91,10 @@ class Devices(Protocol):
 
     @property
     def troubles(self) -> Mapping[GpuId, str]:
-        """Why a GPU was missing in the last `sample()`, one line each: asked in vain, left alone, or gone.
-
-        A GPU that is in neither was not asked, because of another one's trouble.
-        """
+        """Why a GPU was missing in the last `sample()`: asked in vain, left alone, or gone; else it was not asked."""
 
     async def close(self) -> str:
-        """Release all handles; idempotent, and a later call of the others takes them up again.
-
-        Returns:
-            "" once no process of ours holds a GPU, else one line that says which do.
-        """
+        """Release all handles until the next call; idempotent. Returns "", or which process of ours holds a GPU."""
 
 
 class KernelLog(Protocol):

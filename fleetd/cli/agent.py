@@ -5,6 +5,7 @@ from typing import Any
 
 import click
 
+from fleetd.agent.holders import holders
 from fleetd.agent.status_client import NoAnswer, Refused, ask, tell
 from fleetd.cli.check import socket_option
 from fleetd.cli.failure import BAD, CANNOT_JUDGE, Failure
@@ -68,10 +69,14 @@ def status(json_path: str | None, socket: Path) -> None:
 def release(seconds: float, socket: Path) -> None:
     """Have the agent let go of all GPUs for some time, so that they can be reset or their driver be changed.
 
-    Exit code 0: no process of the agent holds a GPU. 1: one does, or it was refused. 3: no agent answers.
+    Exit code 0: no process that this user can see holds a GPU. 1: one does, which is named, or the release was refused.
+    3: no agent answers.
     """
     _tell(socket, {"do": "release", "seconds": seconds})
-    click.echo(f"released for {seconds:g} s: no process of the agent holds a GPU; `fleetd agent attach` ends it before")
+    if others := holders():
+        named = ", ".join(f"{one.name} ({one.pid}) has {one.device} open" for one in others)
+        raise Failure(f"release: the agent let go for {seconds:g} s, but {named}; stop them", exit_code=BAD)
+    click.echo(f"released for {seconds:g} s: no process holds a GPU; `fleetd agent attach` ends it before")
 
 
 @command.command(name="attach")

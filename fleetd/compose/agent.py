@@ -19,7 +19,7 @@ from fleetd.agent.status_client import control_socket
 from fleetd.agent.status_document import document
 from fleetd.agent.status_socket import StatusSocket
 from fleetd.burner import BurnerConfig, ProcessBurner
-from fleetd.compose.companions import build_companions, collectors
+from fleetd.compose.companions import Companions, build_companions, collectors
 from fleetd.compose.kernel_log import kernel_log
 from fleetd.compose.log_limit import LogLimit
 from fleetd.compose.owned import Owned, owned
@@ -78,35 +78,8 @@ def build_agent(
     companions = build_companions(
         config, own.devices, clock=clock, inventory=lambda: own.sampler.inventory, restart=restart
     )
-    chores = Chores(
-        host=own.host,
-        boot_id=own.boot,
-        orders=own.orders,
-        burner=PatientBurner(ProcessBurner(host=own.host, config=_burner_config(config)), own.attachment),
-        spool=own.spool,
-        clock=clock,
-        reports=own.folder / "burnin",
-        config=config.chores,
-    )
     uplink = GrpcUplink(config.uplink, clock=clock, rng=entropy())
-    agent = Agent(
-        host=own.host,
-        boot_id=own.boot,
-        version=__version__,
-        sampler=own.sampler,
-        chores=chores,
-        uplink=uplink,
-        devices=own.attachment,
-        spool=own.spool,
-        spool_gauges=SpoolGauges(pending=lambda: own.disk.depth, dropped_total=lambda: own.disk.dropped_total),
-        clock=clock,
-        notify=systemd.notify,
-        watchdog_s=systemd.watchdog_s,
-        place=config.place,
-        log_watch=_log_watch(config, own, clock),
-        detector=own.detector,
-        companions=companions.loops,
-    )
+    agent = _wired(config, own, companions, uplink=uplink, clock=clock, systemd=systemd)
     status = _status_socket(config, own, agent)
     reloader = Reloader(path, config, apply=_live(agent, own.sampler, own.detector), clock=clock)
     compat = compat or config.exporter.compat
@@ -122,6 +95,42 @@ def build_agent(
             *collectors(agent, companions, tally=own.tally, clock=clock, host=own.host, compat=compat),
             reloader,
         ),
+    )
+
+
+def _wired(
+    config: AgentConfig, own: Owned, companions: Companions, *, uplink: GrpcUplink, clock: RealClock, systemd: Systemd
+) -> Agent:
+    return Agent(
+        host=own.host,
+        boot_id=own.boot,
+        version=__version__,
+        sampler=own.sampler,
+        chores=_chores(config, own, clock),
+        uplink=uplink,
+        devices=own.attachment,
+        spool=own.spool,
+        spool_gauges=SpoolGauges(pending=lambda: own.disk.depth, dropped_total=lambda: own.disk.dropped_total),
+        clock=clock,
+        notify=systemd.notify,
+        watchdog_s=systemd.watchdog_s,
+        place=config.place,
+        log_watch=_log_watch(config, own, clock),
+        detector=own.detector,
+        companions=companions.loops,
+    )
+
+
+def _chores(config: AgentConfig, own: Owned, clock: Clock) -> Chores:
+    return Chores(
+        host=own.host,
+        boot_id=own.boot,
+        orders=own.orders,
+        burner=PatientBurner(ProcessBurner(host=own.host, config=_burner_config(config)), own.attachment),
+        spool=own.spool,
+        clock=clock,
+        reports=own.folder / "burnin",
+        config=config.chores,
     )
 
 

@@ -42,7 +42,7 @@ class DevicesConfig:
     def __post_init__(self) -> None:
         """Refuse what cannot work. Raises ValueError."""
         if self.backend not in _BACKENDS and not _FACTORY.fullmatch(self.backend):
-            raise ValueError(f"backend: {self.backend!r} is none of {', '.join(_BACKENDS)} and no module:factory")
+            raise ValueError(f"backend: {self.backend!r:.80} is none of {', '.join(_BACKENDS)} and no module:factory")
         if not 1 <= self.gpus <= _GPUS_MAX:
             raise ValueError(f"gpus: {self.gpus} is not between 1 and {_GPUS_MAX}")
         if self.fault is not None and self.backend != "sim":

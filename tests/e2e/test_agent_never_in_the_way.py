@@ -14,7 +14,7 @@ def silent(found: dict) -> list[str]:  # type: ignore[type-arg]
     return [gpu["gpu"] for gpu in found["gpus"] if not gpu["answers"]]
 
 
-def test_ready_comes_before_the_first_call_into_a_driver_that_hangs(tmp_path: Path) -> None:
+def test_s33_ready_and_the_sign_of_life_do_not_wait_for_a_driver_that_hangs(tmp_path: Path) -> None:
     with agent(tmp_path, start=False) as bench:
         bench.scenario.put("lib", {"hang.Init": 1})
         bench.start(WATCHDOG_USEC="1000000")

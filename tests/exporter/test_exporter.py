@@ -1,5 +1,7 @@
 """The exporter, scraped for real and read with Prometheus's own parser."""
 
+import gzip
+import http.client
 import select
 import socket
 import urllib.request
@@ -8,6 +10,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import replace
 
 import pytest
+from prometheus_client.openmetrics.parser import text_string_to_metric_families as read_openmetrics
 from prometheus_client.parser import text_string_to_metric_families
 
 from fleetd.exporter.config import AgentExporterConfig, ExporterConfig, parse_listen
@@ -88,7 +91,7 @@ def test_gpus_and_the_agent_itself_are_served() -> None:
     assert values["process_resident_memory_bytes",] > 0
 
 
-def test_what_was_not_read_is_left_out_and_never_zero() -> None:
+def test_s41_what_was_not_read_is_left_out_and_never_zero() -> None:
     with serving([AgentCollector(lambda: replace(STATUS, samples_age_s=None))]) as exporter:
         kinds, values = scraped(exporter)
     assert ("fleetd_gpu_energy_joules_total", "GPU-1") not in values
@@ -116,6 +119,38 @@ def test_every_family_is_served_with_its_label() -> None:
         assert all("GPU-0" in key for key in found)
         assert kinds[f"fleetd_gpu_{family.name}".removesuffix("_total")] == family.kind
         assert family.name.endswith("_total") == (family.kind == "counter")
+
+
+def ask(exporter: Exporter, method: str = "GET", **headers: str) -> tuple[int, dict[str, str], bytes]:
+    connection = http.client.HTTPConnection("127.0.0.1", exporter.port, timeout=10)
+    connection.request(method, "/metrics", headers={name.replace("_", "-"): value for name, value in headers.items()})
+    response = connection.getresponse()
+    body = response.read()
+    connection.close()
+    return response.status, dict(response.getheaders()), body
+
+
+def test_the_format_and_the_encoding_are_what_the_client_asks_for() -> None:
+    with serving([AgentCollector(lambda: STATUS)]) as exporter:
+        _, headers, plain = ask(exporter)
+        assert headers["Content-Type"] == "text/plain; version=0.0.4; charset=utf-8"
+        _, headers, packed = ask(exporter, Accept_Encoding="gzip")
+        assert headers["Content-Encoding"] == "gzip"
+        same = b"fleetd_gpu_power_watts"
+        assert gzip.decompress(packed).count(same) == plain.count(same) > 0
+        assert len(packed) < len(plain) / 2
+        _, headers, text = ask(exporter, Accept="application/openmetrics-text; version=1.0.0")
+        assert headers["Content-Type"].startswith("application/openmetrics-text; version=1.0.0")
+        families = {family.name: family for family in read_openmetrics(text.decode())}
+        assert families["process_cpu_seconds"].type == families["fleetd_agent_findings"].type == "counter"
+
+
+def test_the_page_can_be_looked_at_and_nothing_else() -> None:
+    with serving([AgentCollector(lambda: STATUS)]) as exporter:
+        status, headers, body = ask(exporter, "HEAD")
+        assert (status, body) == (200, b"")
+        assert int(headers["Content-Length"]) > 1000
+        assert ask(exporter, "POST")[0] == 405
 
 
 def test_the_series_are_bounded_by_the_gpus() -> None:

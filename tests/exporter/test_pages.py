@@ -77,7 +77,7 @@ def test_own_counters_have_creation_times_in_openmetrics_and_the_drivers_have_no
     assert "_created" not in golden_pages.native().text(TEXT)
 
 
-def test_faults_are_counted_by_code_and_the_time_of_the_last_is_told() -> None:
+def test_s40_faults_are_counted_by_code_and_the_time_of_the_last_is_told() -> None:
     found = {
         (sample.name, sample.labels["code"], sample.labels["gpu"]): sample.value
         for family in read_text(Page([FaultCollector(lambda: FAULTS)]).text())
