@@ -9,6 +9,7 @@ import signal
 import socket
 import time
 from collections.abc import Iterator, Mapping
+from contextlib import AbstractContextManager
 from dataclasses import asdict
 from importlib import import_module
 from typing import Any
@@ -103,29 +104,25 @@ class _Service:
     def _prove(self, request: Prove) -> dict[str, Any]:
         ctx = self._context(request.inject)
         case = self._case(request.workload, request.case, ctx)
-        return {"proof": asdict(self._workload(request.workload).prove(ctx, case, seed=request.seed))}
+        with self._scene(case):
+            return {"proof": asdict(self._workload(request.workload).prove(ctx, case, seed=request.seed))}
 
     def _vote(self, request: Vote) -> dict[str, Any]:
         ctx = self._context(request.inject)
-        ballot = self._workload(request.workload).ballot(
-            ctx,
-            self._case(request.workload, request.case, ctx),
-            iteration=request.iteration,
-            seed=request.seed,
-            launches=request.launches,
-        )
+        case = self._case(request.workload, request.case, ctx)
+        with self._scene(case):
+            ballot = self._workload(request.workload).ballot(
+                ctx, case, iteration=request.iteration, seed=request.seed, launches=request.launches
+            )
         return {"ballot": asdict(ballot), "sensors": asdict(self._reader().sensors())}
 
     def _examine(self, request: Examine) -> dict[str, Any]:
         ctx = self._context(request.inject)
-        elements = self._workload(request.workload).examine(
-            ctx,
-            self._case(request.workload, request.case, ctx),
-            seed=request.seed,
-            launches=request.launches,
-            right=request.right,
-            tiles=request.tiles,
-        )
+        case = self._case(request.workload, request.case, ctx)
+        with self._scene(case):
+            elements = self._workload(request.workload).examine(
+                ctx, case, seed=request.seed, launches=request.launches, right=request.right, tiles=request.tiles
+            )
         return {"elements": asdict(elements) if elements is not None else None}
 
     def _list(self, test: str, workload: str, inject: Inject | None) -> dict[str, Any]:
@@ -155,6 +152,10 @@ class _Service:
     def _context(self, inject: Inject | None) -> Context:
         device = backends.torch_device(self._backend, self._ordinal)
         return Context(backend=self._backend, device=device, inject=inject, alive=self._alive)
+
+    def _scene(self, case: Case) -> AbstractContextManager[None]:
+        """What a planted fault may depend on; the temperature is read only by one that does."""
+        return injection.scene(injection.Scene(case=case, celsius=lambda: self._reader().sensors().celsius))
 
     def _reader(self) -> Reader:
         if self._counters is None:
