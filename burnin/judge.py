@@ -8,14 +8,11 @@ from collections import Counter, defaultdict
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
-from burnin.evidence import Death, DeathKind, Evidence
+from burnin.deaths import memory_crashes, told, unresponsive
+from burnin.evidence import Evidence
 from burnin.spec import FaultClass, Verdict
 from burnin.vote import Outcome
 from burnin.weigh import Basis, Round, Weighed, Wrong, vote_of, weigh
-
-ECC_CRASH = "uncorrectable ECC"
-"""In a crash's text: the driver itself says that the memory is bad. Other crashes are no proof against a chip: a launch
-failure or an illegal address is more often a bug."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -83,6 +80,10 @@ def judge(evidence: Evidence) -> Judgement:
     if evidence.host_cpu:  # its proofs are worth nothing; votes still are
         evidence = replace(evidence, proofs=())
     weighed = weigh(evidence)
+    contested = {wrong.gpu for wrong in weighed.wrongs if wrong.basis is Basis.CONTESTED}
+    if len(contested) > 1:  # these GPUs have nothing in common but the CPU that accuses them
+        why = f"it refutes results of {len(contested)} GPUs that all others confirm"
+        return judge(replace(evidence, host_cpu=why))
     nondeterministic = _nondeterministic(weighed)
     wrongs = tuple(
         wrong for wrong in weighed.wrongs if not (wrong.test in nondeterministic and wrong.basis is not Basis.GOLDEN)
@@ -118,19 +119,17 @@ def _nondeterministic(weighed: Weighed) -> dict[str, str]:
 def _blamed(evidence: Evidence, weighed: Weighed, wrongs: tuple[Wrong, ...]) -> dict[str, GpuVerdict]:
     """GPU → its verdict, for those with enough evidence against them. The strongest kind names the class."""
     blamed: dict[str, GpuVerdict] = {}
+    injured = memory_crashes(evidence) | {injury.gpu: injury.why for injury in reversed(evidence.injuries)}
+    hung = unresponsive(evidence)
     for device in evidence.devices:
         gpu = device.gpu
-        injuries = [injury.why for injury in evidence.injuries if injury.gpu == gpu]
-        deaths = [death for death in evidence.deaths if death.gpu == gpu]
-        ecc = [death.why for death in deaths if ECC_CRASH in death.why]
-        hangs = [death for death in deaths if death.kind is DeathKind.HANG]
         against = _by_results(gpu, weighed, tuple(wrong for wrong in wrongs if wrong.gpu == gpu))
-        if injuries or ecc:
-            blamed[gpu] = _fail(gpu, FaultClass.MEMORY, (injuries + ecc)[0])
+        if gpu in injured:
+            blamed[gpu] = _fail(gpu, FaultClass.MEMORY, injured[gpu])
         elif against is not None:
             blamed[gpu] = against
-        elif len(hangs) > 1:
-            blamed[gpu] = _fail(gpu, FaultClass.UNRESPONSIVE, f"hung twice: {hangs[0].why}; {hangs[1].why}")
+        elif gpu in hung:
+            blamed[gpu] = _fail(gpu, FaultClass.UNRESPONSIVE, hung[gpu])
     return blamed
 
 
@@ -140,7 +139,7 @@ def _fail(gpu: str, fault: FaultClass, why: str, strikes: int = 0) -> GpuVerdict
 
 def _by_results(gpu: str, weighed: Weighed, wrongs: tuple[Wrong, ...]) -> GpuVerdict | None:
     """The class that wrong results give: persistent when wrong again on a retest, transient when never again."""
-    hard = [wrong for wrong in wrongs if wrong.basis is not Basis.SELF]
+    hard = [wrong for wrong in wrongs if wrong.basis in {Basis.GOLDEN, Basis.MAJORITY}]
     again = [wrong for wrong in hard if wrong.retest]
     before = [wrong for wrong in hard if not wrong.retest]
     retests = sum(one.retest and gpu in one.ballots for one in weighed.rounds)
@@ -180,7 +179,7 @@ def _doubts(
     """GPU → (test, why it cannot be judged by it)."""
     doubts: dict[str, dict[tuple[str, str], None]] = defaultdict(dict)
     for death in evidence.deaths:
-        doubts[death.gpu][death.test, _death(death)] = None
+        doubts[death.gpu][death.test, told(death)] = None
     for one in weighed.rounds:
         if one.tally.outcome is Outcome.UNDECIDED and one.test not in nondeterministic:
             for gpu in _open(one, blamed):
@@ -209,10 +208,6 @@ def _too_little(evidence: Evidence) -> list[tuple[str, str, str]]:
             if launches < quota.min_launches or size < quota.min_bytes:
                 found.append((device.gpu, test, f"too little work: {launches} launches, {size} bytes checked"))
     return found
-
-
-def _death(death: Death) -> str:
-    return f"its process {'crashed' if death.kind is DeathKind.CRASH else 'hung'}: {death.why}"
 
 
 def _open(one: Round, blamed: Mapping[str, GpuVerdict]) -> set[str]:

@@ -22,6 +22,8 @@ class Basis(StrEnum):
     MAJORITY = "majority"
     SELF = "itself"
     """Its own launches differ and nothing says which is right."""
+    CONTESTED = "contested"
+    """The CPU refuted one launch; all others on this input agree with a majority or a golden. Either may have slipped."""
 
 
 Input = tuple[str, str, int]
@@ -168,6 +170,7 @@ def weigh(evidence: Evidence) -> Weighed:
     for shown in evidence.proofs:
         at = (shown.test, shown.proof.case, shown.proof.seed)
         if shown.proof.fingerprint is None and (at, shown.gpu) not in excused:
+            confirmed = any(one.input == at and _confirms(one, shown.gpu) for one in all_rounds)
             wrongs.append(
                 Wrong(
                     gpu=shown.gpu,
@@ -176,11 +179,11 @@ def weigh(evidence: Evidence) -> Weighed:
                     iteration=None,
                     seed=shown.proof.seed,
                     retest=shown.retest,
-                    basis=Basis.GOLDEN,
+                    basis=Basis.CONTESTED if confirmed else Basis.GOLDEN,
                     ballot=None,
                     reference=None,
                     right=None,
-                    why=f"the CPU refuted its result: {shown.proof.why}",
+                    why=f"the CPU refuted {'one launch, not the others' if confirmed else 'its result'}: {shown.proof.why}",
                 )
             )
     conflicts = tuple(
@@ -189,6 +192,13 @@ def weigh(evidence: Evidence) -> Weighed:
         if len(proved) > 1
     )
     return Weighed(rounds=all_rounds, wrongs=tuple(wrongs), configuration=configuration, conflicts=conflicts)
+
+
+def _confirms(one: Round, gpu: str) -> bool:
+    """Whether what this GPU said is a golden, or what at least three say."""
+    votes = {name: vote_of(name, ballot) for name, ballot in one.ballots.items()}
+    enough = one.tally.outcome is Outcome.GOLDEN or list(votes.values()).count(votes.get(gpu, "")) >= MIN_MAJORITY
+    return enough and gpu in votes and votes[gpu] == one.tally.reference
 
 
 def _wrongs(one: Round) -> list[Wrong]:
