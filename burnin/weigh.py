@@ -23,7 +23,7 @@ class Basis(StrEnum):
     SELF = "itself"
     """Its own launches differ and nothing says which is right."""
     CONTESTED = "contested"
-    """The CPU refuted one launch; all others on this input agree with a majority or a golden. Either may have slipped."""
+    """The CPU refuted one launch, all others on this input are confirmed: either of the two may have slipped."""
 
 
 Input = tuple[str, str, int]
@@ -183,7 +183,7 @@ def weigh(evidence: Evidence) -> Weighed:
                     ballot=None,
                     reference=None,
                     right=None,
-                    why=f"the CPU refuted {'one launch, not the others' if confirmed else 'its result'}: {shown.proof.why}",
+                    why=f"the CPU refuted {_what(confirmed=confirmed)}: {shown.proof.why}",
                 )
             )
     conflicts = tuple(
@@ -192,6 +192,10 @@ def weigh(evidence: Evidence) -> Weighed:
         if len(proved) > 1
     )
     return Weighed(rounds=all_rounds, wrongs=tuple(wrongs), configuration=configuration, conflicts=conflicts)
+
+
+def _what(*, confirmed: bool) -> str:
+    return "one launch, not the others" if confirmed else "its result"
 
 
 def _confirms(one: Round, gpu: str) -> bool:
