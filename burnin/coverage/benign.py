@@ -23,7 +23,7 @@ class Scenario:
     id: str
     what: str
     judged: bool
-    """Whether the run may pass; if not, its harness is broken and nothing it says is worth a pass."""
+    """Whether the run may be judged; if not, its harness is broken."""
     meddle: Meddle = honest
     mixed: bool = False
     """Whether some GPUs have another firmware."""
@@ -47,8 +47,9 @@ class Judged:
 
     @property
     def kept(self) -> bool:
-        """Whether nobody was blamed, and a broken harness did not pass."""
-        return not self.blamed and (self.scenario.judged or self.verdict is not Verdict.PASS)
+        """Whether nobody was blamed, and on a broken harness nothing was judged: not the run, or none of the GPUs."""
+        unjudged = self.verdict is Verdict.NOT_JUDGED or set(self.gpus) == {Verdict.NOT_JUDGED}
+        return not self.blamed and (self.scenario.judged or unjudged)
 
 
 def _noise(*what: str | int) -> str:

@@ -46,6 +46,8 @@ class Trial:
 def trials(seed: int, *, per_form: int) -> tuple[Trial, ...]:
     """The trials of a run: every variant of every model in its forms, `per_form` times.
 
+    Two thirds of it are enough where there is no choice of datapaths.
+
     The datapath in which a fault of the arithmetic sits goes round; GPU, lane, bit and tile are drawn.
     """
     planned = []
@@ -53,7 +55,7 @@ def trials(seed: int, *, per_form: int) -> tuple[Trial, ...]:
         model = fault.partition(".")[0]
         for form in BY_NATURE.get(model, FORMS):
             rng = random.Random(round_seed(seed, "coverage", fault, form))  # noqa: S311 - repeatable, no secret
-            for number in range(per_form):
+            for number in range(per_form if row.in_arithmetic else -(-2 * per_form // len(DATAPATHS))):
                 rate = 1.0 if form == "persistent" or model in BY_NATURE else INTERMITTENT_RATE
                 planted = Inject(gpu=rng.randrange(GPUS), fault=fault, rate=rate, seed=rng.getrandbits(32))
                 unit = DATAPATHS[number % len(DATAPATHS)] if row.in_arithmetic else None

@@ -189,6 +189,7 @@ def _scenario(one: Judged) -> dict[str, Any]:
         "what": one.scenario.what,
         "verdict": str(one.verdict),
         "why": one.why,
+        "gpus": dict(Counter(map(str, one.gpus))),
         "blamed": list(one.blamed),
         "kept": one.kept,
     }

@@ -1,6 +1,7 @@
 """How coverage is shown: a table on a terminal, JSON for machines."""
 
 import json
+from collections.abc import Callable
 from importlib import import_module
 from typing import IO, Any
 
@@ -11,6 +12,17 @@ from burnin.coverage.score import RATE_ONLY
 def to_json(report: dict[str, Any]) -> str:
     """The report as JSON text."""
     return json.dumps(report, indent=2, allow_nan=False) + "\n"
+
+
+def ticker(out: IO[str]) -> Callable[[int, int], None]:
+    """Tell a terminal how far the trials are; nothing on a pipe."""
+
+    def tick(done: int, of: int) -> None:
+        if out.isatty():
+            out.write(f"\rburnin: coverage: trial {done} of {of}" + ("\n" if done == of else ""))
+            out.flush()
+
+    return tick
 
 
 def _share(value: float) -> str:
