@@ -195,8 +195,33 @@ def _scenario(one: Judged) -> dict[str, Any]:
     }
 
 
+def blind_spots(outcomes: Iterable[Outcome]) -> list[str]:
+    """What would never be seen: variants of weighted models, by datapath, that no trial detected.
+
+    An intermittent fault that did not fire in its few trials is no blind spot, a persistent one that never fires is:
+    nothing exercises what it breaks.
+    """
+    groups: dict[tuple[str, str], list[Outcome]] = defaultdict(list)
+    for outcome in outcomes:
+        if outcome.trial.model in WEIGHTS:
+            groups[outcome.trial.fault, outcome.trial.unit or ""].append(outcome)
+    spots = []
+    for (fault, unit), group in groups.items():
+        where = f"{fault} ({FAULTS[fault].what})" + (f" in the {unit} datapath" if unit else "")
+        if any(map(_ours, group)):
+            continue
+        if not any(outcome.eligible for outcome in group):
+            spots.append(f"{where}: no test")
+        elif any(outcome.fired or outcome.trial.form == "persistent" for outcome in group):
+            spots.append(f"{where}: never detected")
+    return spots
+
+
 def decide(report: Mapping[str, Any], measured: Measured) -> tuple[ExitCode, list[str]]:
-    """(exit code, why): 0 targets met, 1 missed, 3 the harness itself cannot be judged."""
+    """(exit code, why): 0 targets met, 1 missed, 3 the harness itself cannot be judged.
+
+    A single blind spot misses the targets, however little it weighs: each test must earn its place.
+    """
     doubts = []
     if not any(outcome.fired for outcome in measured.outcomes):
         doubts.append("no planted fault changed anything")
@@ -208,6 +233,7 @@ def decide(report: Mapping[str, Any], measured: Measured) -> tuple[ExitCode, lis
     if report["weighted_detection"] < DETECTION:
         gaps = [one["fault"] for one in report["per_fault"] if one["weight"] and one["detection"] < DETECTION]
         missed.append(f"weighted detection {report['weighted_detection']:.3f} < {DETECTION}: {', '.join(gaps)}")
+    missed += [f"blind spot: {spot}" for spot in blind_spots(measured.outcomes)]
     ratio = report["best_peer"]["ratio"]
     if ratio is not None and ratio < FACTOR:
         missed.append(f"{ratio:.2f} times the best peer ({report['best_peer']['name']}), not {FACTOR:g}")

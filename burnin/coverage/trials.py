@@ -3,7 +3,7 @@
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 
-from burnin.coverage.host import BACKEND, Healthy, Host, devices
+from burnin.coverage.host import BACKEND, Healthy, Host, devices, unit_of
 from burnin.coverage.plan import Trial, left_out
 from burnin.coverage.rules import ABLATIONS, OPTIONAL_PEERS, PEERS, slow_outliers
 from burnin.evidence import Evidence, Quota
@@ -49,7 +49,7 @@ class Outcome:
 
     trial: Trial
     eligible: tuple[str, ...]
-    """Tests that have a case the fault can strike."""
+    """Tests that have a case the fault can strike, in the datapath where it sits."""
     fired: int
     """Launches that it changed."""
     blamed: tuple[int, ...]
@@ -122,7 +122,11 @@ def world_seed(seed: int, world: int) -> int:
 def carry_out(trial: Trial, tests: Suite, healthy: Healthy, *, seed: int) -> Outcome:
     """Plant one fault on one of eight GPUs and run the tests."""
     fault = FAULTS[trial.fault]
-    able = tuple(t for t, cases in tests.cases.items() if any(eligible(fault, case) for case in cases))
+    able = tuple(
+        test
+        for test, cases in tests.cases.items()
+        if any(eligible(fault, case) and trial.unit in {None, unit_of(case)} for case in cases)
+    )
     if not able:  # no test runs what is broken: nothing can fire, and nobody sees it
         return Outcome(
             trial=trial, eligible=(), fired=0, blamed=(), fault_class=FaultClass.NONE, found_by=(), alarms=frozenset()
