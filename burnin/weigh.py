@@ -171,6 +171,7 @@ def weigh(evidence: Evidence) -> Weighed:
         at = (shown.test, shown.proof.case, shown.proof.seed)
         if shown.proof.fingerprint is None and (at, shown.gpu) not in excused:
             confirmed = any(one.input == at and _confirms(one, shown.gpu) for one in all_rounds)
+            what = "one launch, not the others" if confirmed else "its result"
             wrongs.append(
                 Wrong(
                     gpu=shown.gpu,
@@ -183,7 +184,7 @@ def weigh(evidence: Evidence) -> Weighed:
                     ballot=None,
                     reference=None,
                     right=None,
-                    why=f"the CPU refuted {_what(confirmed=confirmed)}: {shown.proof.why}",
+                    why=f"the CPU refuted {what}: {shown.proof.why}",
                 )
             )
     conflicts = tuple(
@@ -192,10 +193,6 @@ def weigh(evidence: Evidence) -> Weighed:
         if len(proved) > 1
     )
     return Weighed(rounds=all_rounds, wrongs=tuple(wrongs), configuration=configuration, conflicts=conflicts)
-
-
-def _what(*, confirmed: bool) -> str:
-    return "one launch, not the others" if confirmed else "its result"
 
 
 def _confirms(one: Round, gpu: str) -> bool:
