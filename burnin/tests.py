@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from burnin.spec import SpecError
 
-LEVELS = ("self", "smoke")
+LEVELS = ("self", "smoke", "quick")
 """The levels that exist, from the shortest to the longest."""
 
 BACKENDS = ("cuda", "cpu", "sim")
@@ -82,7 +82,17 @@ def _own(test: str, what: str, *, levels: Iterable[str], required: Iterable[str]
     )
 
 
-def _computed(test: str, what: str, workload: str, *, exact: bool, efforts: Mapping[str, Effort]) -> Declaration:
+def _computed(
+    test: str,
+    what: str,
+    workload: str,
+    *,
+    exact: bool,
+    efforts: Mapping[str, Effort],
+    levels: Iterable[str] = ("smoke", "quick"),
+    max_seconds: float = 120.0,
+    needs: str = "a GPU, or a CPU that stands in for it",
+) -> Declaration:
     """A test that a workload computes on every GPU."""
     return Declaration(
         id=test,
@@ -92,17 +102,19 @@ def _computed(test: str, what: str, workload: str, *, exact: bool, efforts: Mapp
         efforts=efforts,
         min_launches=min(effort.launches for effort in efforts.values()),
         min_bytes=1 << 12,
-        max_seconds=120.0,
+        max_seconds=max_seconds,
         quiet_seconds=60.0,
-        levels=frozenset({"smoke"}),
+        levels=frozenset(levels),
         required=frozenset(efforts),
-        needs="a GPU, or a CPU that stands in for it",
+        needs=needs,
         maturity="new",
     )
 
 
 _SMALL = Effort(launches=20, rounds=4)
 """For devices that are computed on a CPU."""
+_FEW = Effort(launches=4, rounds=1)
+"""The same for tests of many cases."""
 
 TESTS: Mapping[str, Declaration] = {
     declaration.id: declaration
@@ -142,6 +154,14 @@ TESTS: Mapping[str, Declaration] = {
             "burnin.workloads.gemm:GemmVote",
             exact=False,
             efforts={"cuda": Effort(launches=20, rounds=2, seconds=15.0), "cpu": _SMALL, "sim": _SMALL},
+        ),
+        _computed(
+            "gemm.pattern",
+            "matrix products of bit patterns: checkerboards, inverses, walking bits, subnormals, toggles",
+            "burnin.workloads.gemm:GemmPattern",
+            exact=False,
+            efforts={"cuda": Effort(launches=20, rounds=2), "cpu": _FEW, "sim": _FEW},
+            levels=("quick",),
         ),
         _computed(
             "step",

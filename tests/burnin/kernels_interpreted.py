@@ -46,7 +46,13 @@ def check_checksums() -> None:
 
 def check_gemm() -> None:
     """Exact integers; bf16 is left out because the interpreter multiplies its raw bits."""
-    for dtype, magnitude in ((torch.float16, 45), (torch.float32, 100), (torch.int8, 127), (torch.float8_e4m3fn, 8)):
+    for dtype, magnitude in (
+        (torch.float16, 45),
+        (torch.float32, 100),
+        (torch.int8, 127),
+        (torch.float8_e4m3fn, 8),
+        (torch.float8_e5m2, 4),
+    ):
         a, bt = torch.empty(130, 77, dtype=dtype), torch.empty(65, 77, dtype=dtype)
         seed.fill_integers(a, 1, magnitude)
         seed.fill_integers(bt, 2, magnitude)

@@ -22,7 +22,7 @@ TARGETS = {
     "sm_100": GPUTarget("cuda", 100, 32),
 }
 POINTERS = {"partials": "*i64", "slot": "*i64", "words": "*i32", "raw": "*u8"}
-FP8 = {"gfx942": "fp8e4b8"}
+FP8 = {"gfx942": {"fp8": "fp8e4b8", "fp8e5": "fp8e5b16"}}
 TF32 = {"gfx942", "sm_90", "sm_100"}
 
 
@@ -78,12 +78,12 @@ def test_the_tiled_checksum_compiles(target: str, even: bool, aligned: bool) -> 
 
 
 @pytest.mark.parametrize("target", TARGETS)
-@pytest.mark.parametrize("dtype", ["bf16", "fp16", "fp8", "i8", "fp32", "tf32"])
+@pytest.mark.parametrize("dtype", ["bf16", "fp16", "fp8", "fp8e5", "i8", "fp32", "tf32"])
 def test_the_product_compiles(target: str, dtype: str) -> None:
     if dtype == "tf32" and target not in TF32:
         pytest.skip(f"{target} has no tf32 matrix unit")
-    name = {"tf32": "fp32", "fp8": FP8.get(target, "fp8e4nv")}.get(dtype, dtype)
-    size = {"i8": 1, "fp8": 1, "fp32": 4, "tf32": 4}.get(dtype, 2)
+    name = FP8.get(target, {}).get(dtype) or {"tf32": "fp32", "fp8": "fp8e4nv"}.get(dtype, dtype)
+    size = {"i8": 1, "fp8": 1, "fp8e5": 1, "fp32": 4, "tf32": 4}.get(dtype, 2)
     constants = {
         "PRECISION": "tf32" if dtype == "tf32" else "ieee",
         "INTEGER": dtype == "i8",
