@@ -156,7 +156,7 @@ def list_command() -> None:
 @click.option("--quick", is_flag=True, help="A few trials of each fault (about a minute), not hundreds.")
 @click.option("--json", "json_path", type=click.Path(path_type=Path), help="Write the report; - is standard output.")
 @click.option("--seed", type=int, default=1, show_default=True, help="The same seed gives the same report.")
-@click.option("--level", default="smoke", show_default=True, help=f"{' or '.join(LEVELS)}.")
+@click.option("--level", default="quick", show_default=True, help=f"{' or '.join(LEVELS)}.")
 @click.option("--without", multiple=True, help="Leave out a test or cases, such as sfu or gemm.exact/fp8*; repeatable.")
 def coverage_command(*, quick: bool, json_path: Path | None, seed: int, level: str, without: tuple[str, ...]) -> int:
     """Plant every known fault on simulated GPUs: who detects it? Exit codes: 0 targets met, 1 missed, 2, 3."""

@@ -27,6 +27,7 @@ class Scenario:
     meddle: Meddle = honest
     mixed: bool = False
     """Whether some GPUs have another firmware."""
+    bug: str = BUG
     bug_on: tuple[int, ...] = ()
     """GPUs that compute wrong in the same way."""
     host_cpu: str = ""
@@ -100,18 +101,6 @@ def _false_golden(gpu: str, request: Request, answer: Answer) -> Answer | None:
     return answer | {"proof": answer["proof"] | {"fingerprint": _noise(gpu, request.case, request.seed)}}
 
 
-def _never_launched(gpu: str, request: Request, answer: Answer) -> Answer | None:
-    """Nothing runs: every output is still the poison, the same on all GPUs, and no sum of anything."""
-    del gpu
-    match request:
-        case Vote():
-            return _says(answer, _noise("poison", request.case, request.seed))
-        case Prove():
-            return answer | {"proof": answer["proof"] | {"fingerprint": None, "why": "elements cannot be sums"}}
-        case _:
-            return answer
-
-
 def _hangs(gpu: str, request: Request, answer: Answer) -> Answer | None:
     """A test that never ends, on any GPU."""
     del gpu
@@ -145,7 +134,7 @@ def scenarios(tests: Suite) -> tuple[Scenario, ...]:
         Scenario(id="F21.some", what="host CPU refutes half of them", judged=False, meddle=refuting(5)),
         Scenario(id="F21.false", what="host CPU proves what is wrong", judged=False, meddle=_false_golden),
         Scenario(id="F21.seen", what="... and the CPU's test sees it", judged=False, meddle=refuting(5), host_cpu=cpu),
-        Scenario(id="F22", what="nothing is launched", judged=False, meddle=_never_launched),
+        Scenario(id="F22", what="nothing is launched", judged=False, bug="F22", bug_on=everyone),
         Scenario(id="F22.idle", what="next to no iterations", judged=False, launches=1),
         Scenario(id="F22.hang", what="a test hangs on every GPU", judged=False, meddle=_hangs),
     )  # fmt: skip
@@ -161,7 +150,7 @@ def _judge(one: Scenario, tests: Suite, healthy: Healthy, *, seed: int) -> Judge
     if one.mixed:
         listed = tuple(_other(d) if d.index < OTHER_FIRMWARE else d for d in listed)
     host = Host(healthy=healthy, devices=listed, meddle=one.meddle)
-    bug = {d.gpu: Inject(gpu=d.index, fault=BUG, rate=1.0, seed=derive(seed, "bug") >> 32) for d in listed}
+    bug = {d.gpu: Inject(gpu=d.index, fault=one.bug, rate=1.0, seed=derive(seed, "bug") >> 32) for d in listed}
     planted: Mapping[str, Inject] = {d.gpu: bug[d.gpu] for d in listed if d.index in one.bug_on}
     evidence, judgement = run_host(
         tests, host, planted, seed=world_seed(seed, 0), launches=one.launches, host_cpu=one.host_cpu

@@ -177,10 +177,13 @@ class Host:
             for request in requests:
                 if gpu not in self.living:
                     break
-                answer = self.meddle(gpu, request, self._answer(gpu, request))
-                if answer is None:  # hangs, is restarted, hangs again
-                    why = f"silent for {quiet_s:.0f} s"
-                    self.deaths += [Death(gpu=gpu, test=test, kind=DeathKind.HANG, why=why)] * 2
+                kind, why = DeathKind.HANG, f"silent for {quiet_s:.0f} s"
+                try:
+                    answer = self.meddle(gpu, request, self._answer(gpu, request))
+                except (RuntimeError, ArithmeticError, ValueError) as error:  # as `burnin.child` has it
+                    answer, kind, why = None, DeathKind.CRASH, f"{type(error).__name__}: {error}"
+                if answer is None:  # dies, is started again, dies again
+                    self.deaths += [Death(gpu=gpu, test=test, kind=kind, why=why)] * 2
                     break
                 heard(gpu, answer)
 
@@ -191,7 +194,7 @@ class Host:
             case Prove():
                 return {"proof": _plain(self._proof(gpu, request))}
             case _:
-                raise ValueError(f"a simulated host does not answer {type(request).__name__}")
+                raise TypeError(f"a simulated host does not answer {type(request).__name__}")
 
     def _struck(self, request: Vote | Prove) -> Inject | None:
         """The fault, if what is asked for runs where it sits."""

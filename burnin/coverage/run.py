@@ -24,7 +24,7 @@ class Asked:
 
     seed: int
     quick: bool
-    level: str = "smoke"
+    level: str
     without: tuple[str, ...] = ()
     """Patterns of tests (`sfu`) or cases (`gemm.exact/fp8*`) to leave out: what would be missed without them?"""
 

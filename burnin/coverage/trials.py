@@ -16,6 +16,7 @@ from burnin.weigh import weigh
 
 LAUNCHES, ROUNDS, RETESTS = 4, 2, 2
 """Of every case in one trial: a small part of what a run does."""
+MANY_CASES = 6
 NOMINAL_FLOPS_PER_SECOND = 1e9
 """Rate of every simulated GPU: no model makes a GPU slower, so rules that look at rates see eight equal ones."""
 
@@ -103,7 +104,9 @@ def run_host(
             test=declaration.id,
             declaration=declaration,
             cases=tests.cases[declaration.id],
-            effort=Effort(launches=launches, rounds=ROUNDS if launches == LAUNCHES else 1),
+            effort=Effort(
+                launches=launches, rounds=_rounds(tests.cases[declaration.id]) if launches == LAUNCHES else 1
+            ),
             inject=inject,
             seed=seed,
             retests=RETESTS,
@@ -112,6 +115,11 @@ def run_host(
         evidence = merge(evidence, session.carry_out(task))
     evidence = replace(evidence, deaths=tuple(host.deaths), host_cpu=host_cpu)
     return evidence, judge(evidence)
+
+
+def _rounds(cases: tuple[Case, ...]) -> int:
+    """Rounds of a test: tests of many cases give a fault enough chances in one."""
+    return ROUNDS if len(cases) <= MANY_CASES else 1
 
 
 def world_seed(seed: int, world: int) -> int:

@@ -75,6 +75,7 @@ FAULTS: dict[str, Fault] = {
         what="in-switch reduction damages a sector", strike=stores.damaged_sector, cases=r"^collective.*reduce"
     ),
     "F18": Fault(what="one rank's collective result damaged", strike=stores.damaged_sector, cases=r"^collective"),
+    "F22": Fault(what="no store arrives, as if nothing was launched", strike=stores.lost_output),
 }
 """The models by identifier (those of the detection benchmark)."""
 

@@ -20,6 +20,12 @@ def lost_tile(matrix: torch.Tensor, accumulator: Accumulator | None, draw: Draw)
         piece.zero_()
 
 
+def lost_output(matrix: torch.Tensor, accumulator: Accumulator | None, draw: Draw) -> None:
+    """F22: no store arrives, as if nothing had been launched."""
+    del accumulator, draw
+    matrix.view(torch.uint8).fill_(stale_byte(matrix.dtype))
+
+
 def swapped_tiles(matrix: torch.Tensor, accumulator: Accumulator | None, draw: Draw) -> None:
     """F11: two different tiles change places."""
     del accumulator

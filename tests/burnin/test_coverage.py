@@ -18,7 +18,7 @@ from burnin.judge import Judgement
 from burnin.spec import Case, ExitCode, FaultClass, SpecError, Verdict
 from burnin.tests import TESTS
 
-SEED = 1
+SEED, LEVEL = 1, "quick"
 
 
 def quiet(done: int, of: int) -> None:
@@ -31,7 +31,7 @@ def planned(*faults: str, per_form: int = 3) -> tuple[Trial, ...]:
 
 def carried(trial_list: Sequence[Trial], without: tuple[str, ...] = ()) -> tuple[tuple[Outcome, ...], Suite]:
     healthy = Healthy()
-    tests = suite(TESTS, "smoke", healthy, without)
+    tests = suite(TESTS, LEVEL, healthy, without)
     return all_trials(tuple(trial_list), tests, healthy, seed=SEED, tick=quiet), tests
 
 
@@ -185,7 +185,7 @@ def test_the_same_seed_gives_the_same_outcomes() -> None:
 
 def test_a_fault_in_one_datapath_spares_the_others() -> None:
     healthy = Healthy()
-    tests = suite(TESTS, "smoke", healthy, ("*/int8*", "*/fp8*"))
+    tests = suite(TESTS, LEVEL, healthy, ("*/int8*", "*/fp8*"))
     trial = next(t for t in planned("F01") if t.unit == "8 bit")
     assert all(unit_of(case) != "8 bit" for case in tests.all_cases)
     outcome = carry_out(trial, tests, healthy, seed=SEED)
@@ -206,8 +206,8 @@ def test_tests_and_cases_can_be_left_out() -> None:
     ("asked", "message"),
     [
         (Asked(seed=1, quick=True, level="nope"), "no such level"),
-        (Asked(seed=-1, quick=True), "give a number from 0"),
-        (Asked(seed=1, quick=True, without=("*",)), "no test is left"),
+        (Asked(seed=-1, quick=True, level="smoke"), "give a number from 0"),
+        (Asked(seed=1, quick=True, level="smoke", without=("*",)), "no test is left"),
     ],
 )
 def test_mistakes_are_refused(asked: Asked, message: str) -> None:

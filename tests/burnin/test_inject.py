@@ -1,4 +1,5 @@
 import itertools
+from collections.abc import Callable
 
 import pytest
 import torch
@@ -6,6 +7,8 @@ import torch
 from burnin.inject import FAULTS, TILE, Injector, Scene, check, scene, stale_byte
 from burnin.seed import fill_normal
 from burnin.spec import Case, Inject, SpecError
+from burnin.workloads import Context
+from burnin.workloads.launches import launch_all
 
 SEEDS = range(12)
 CONDITIONAL = {"F02", "F08.hot"}
@@ -292,3 +295,17 @@ def test_onlookers_see_every_result_as_the_checksum_does() -> None:
         Injector(inject("F03")).hit(output())
     Injector(inject("F03")).hit(output())
     assert seen == [(True, False), (False, True)]
+
+
+def test_a_series_of_launches_that_write_nothing_is_an_error() -> None:
+    ctx = Context(backend="sim", device=torch.device("cpu"), inject=None, alive=lambda: None)
+
+    def run(launch: Callable[[torch.Tensor], None]) -> None:
+        launch_all(ctx, launch, lambda _: False, torch.empty(40, 30), launches=3, seed=5)
+
+    def write_one_row(out: torch.Tensor) -> None:
+        out[0].zero_()
+
+    run(write_one_row)
+    with pytest.raises(RuntimeError, match="none of 3 launches wrote its output"):
+        run(lambda out: None)
