@@ -35,7 +35,7 @@ from burnin.wire import (
     encode,
     unpack,
 )
-from burnin.workloads import Context, Workload, hostcpu
+from burnin.workloads import Context, MissingError, Workload, hostcpu
 
 ALIVE_EVERY_S = 0.5
 _PR_SET_PDEATHSIG = 1
@@ -126,7 +126,10 @@ class _Service:
         return {"elements": asdict(elements) if elements is not None else None}
 
     def _list(self, test: str, workload: str, inject: Inject | None) -> dict[str, Any]:
-        cases = self._workload(workload).cases(self._context(None))
+        try:
+            cases = self._workload(workload).cases(self._context(None))
+        except MissingError as missing:
+            return {"cases": [], "refused": "", "missing": str(missing)}
         if any(case.test != test for case in cases):
             raise WireError(f"{workload} has cases of another test than {test}")
         refused = ""
@@ -135,7 +138,7 @@ class _Service:
                 injection.check(inject, cases)
             except SpecError as error:
                 refused = str(error)
-        return {"cases": [asdict(case) for case in cases], "refused": refused}
+        return {"cases": [asdict(case) for case in cases], "refused": refused, "missing": ""}
 
     def _workload(self, name: str) -> Workload:
         if name not in self._workloads:

@@ -104,8 +104,8 @@ def _signature(result: Result, wrong: Wrong, index: dict[str, int]) -> dict[str,
     tiles = wrong.tiles
     operation = None
     if ballot is not None and right is not None:
-        pairs = zip(ballot.trace, right.trace, strict=False)
-        operation = next((mine[0] for mine, theirs in pairs if mine != theirs), None)
+        theirs = dict(right.trace)
+        operation = next((name for name, value in ballot.trace if theirs.get(name, value) != value), None)
     sensors = next((cast.sensors for cast in result.evidence.casts if cast.ballot is ballot), None)
     test = SELFTEST_WORKLOAD if wrong.test == "selftest" else wrong.test
     return {

@@ -129,6 +129,12 @@ class _Runner:
         cases = self._list_cases(session, {d.id: d for d in [exact, *computed]}, inject)
         self._announce()
         self._progress.devices(state.devices)
+        for declaration in computed:
+            if declaration.id in session.missing:
+                required = state.backend in declaration.required
+                why = session.missing[declaration.id]
+                state.not_run.append(NotRun(test=declaration.id, why=why, required=required))
+        computed = [d for d in computed if d.id not in session.missing]
         state.evidence = replace(state.evidence, quotas={d.id: _quota(d) for d in computed})
         self._before = self._count()
         if self._selftest(session, exact, cases[exact.id], inject):
@@ -202,7 +208,8 @@ class _Runner:
         cases, refusals = {}, []
         for declaration in declarations.values():
             cases[declaration.id], refused = session.list_cases(declaration, inject)
-            refusals.append(refused)
+            if declaration.id not in session.missing:
+                refusals.append(refused)
         if refusals and all(refusals):
             raise SpecError(refusals[0][0])
         return cases

@@ -88,6 +88,8 @@ class Session:
         self.devices = devices
         self._monotonic = monotonic
         self._progress = progress
+        self.missing: dict[str, str] = {}
+        """Test → why it has no cases here, as `list_cases` heard."""
         self.partial: Evidence | None = None
         """What the task in progress has found so far; a run that is stopped reports it."""
 
@@ -112,6 +114,8 @@ class Session:
             self._ask({self.living[0]: requests}, declaration, lambda _, answer: heard.append(answer))
         if len(heard) < len(requests):
             return (), []
+        if heard[0]["missing"]:
+            self.missing[declaration.id] = str(heard[0]["missing"])
         cases = tuple(made(Case, fields) for fields in heard[0]["cases"])
         return cases, [str(answer["refused"]) for answer in heard if answer["refused"]]
 

@@ -164,6 +164,13 @@ TESTS: Mapping[str, Declaration] = {
             levels=("quick",),
         ),
         _computed(
+            "gemm.smvote",
+            "one tile on every multiprocessor, all equal and equal to the CPU's: names the one that is not",
+            "burnin.workloads.units:SmVote",
+            exact=True,
+            efforts={"cuda": Effort(launches=20, rounds=1, seconds=4.0), "cpu": _FEW, "sim": _FEW},
+        ),
+        _computed(
             "step",
             "a small training step, every operation's result equal on all GPUs of a vote key",
             "burnin.workloads.step:Step",

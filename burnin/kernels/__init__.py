@@ -48,3 +48,12 @@ def multiply_on_device(a: torch.Tensor, bt: torch.Tensor, out: torch.Tensor, pre
     from burnin.kernels.gemm import launch  # noqa: PLC0415 - imports triton
 
     launch(a, bt, out, precision=precision)
+
+
+def same_tile_on_device(
+    a: torch.Tensor, bt: torch.Tensor, out: torch.Tensor, units: torch.Tensor, *, plain: bool, precision: str, unit: str
+) -> None:
+    """Compute one tile on every multiprocessor; see `burnin.kernels.units.launch`."""
+    from burnin.kernels.units import launch  # noqa: PLC0415 - imports triton
+
+    launch(a, bt, out, units, plain=plain, precision=precision, unit=unit)

@@ -14,6 +14,10 @@ if TYPE_CHECKING:
     import torch
 
 
+class MissingError(Exception):
+    """A test cannot run here, and that says nothing about the GPU: one line, what is missing and what would help."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Context:
     """What a workload may know about where it runs."""
@@ -31,7 +35,11 @@ class Workload(Protocol):
     """One test. Stateless between calls, except for compiled kernels and buffers it may keep on the device."""
 
     def cases(self, ctx: Context) -> tuple[Case, ...]:
-        """The cases that exist on this backend, in the order of execution; sizes depend on the backend only."""
+        """The cases that exist on this backend, in the order of execution; sizes depend on the backend only.
+
+        Raises:
+            MissingError: There are none, because something is missing here.
+        """
 
     def ballot(self, ctx: Context, case: Case, *, iteration: int, seed: int, launches: int) -> Ballot:
         """Make the inputs of `seed`, poison the output, launch `launches` times, checksum every output."""

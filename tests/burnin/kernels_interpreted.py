@@ -4,7 +4,7 @@ import torch
 
 from burnin import checksum, seed
 from burnin.kernels import checksum as checksum_kernel
-from burnin.kernels import fill, gemm
+from burnin.kernels import fill, gemm, units
 from burnin.words import MASK64, RAW_BITS, derive
 
 
@@ -61,8 +61,23 @@ def check_gemm() -> None:
         assert torch.equal(out.to(torch.float64), a.to(torch.float64) @ bt.to(torch.float64).t()), dtype
 
 
+def check_units() -> None:
+    """One tile in every program, by matrix units and by multiply-adds."""
+    for dtype, plain in ((torch.float16, False), (torch.int8, False), (torch.float32, True), (torch.int32, True)):
+        a, bt = torch.empty(32, 128, dtype=dtype), torch.empty(32, 128, dtype=dtype)
+        seed.fill_integers(a, 1, 45)
+        seed.fill_integers(bt, 2, 45)
+        out = torch.full((6 * 32, 32), -1, dtype=torch.float32 if dtype.is_floating_point else torch.int32)
+        where = torch.full((6,), -1, dtype=torch.int32)
+        units.launch(a, bt, out, where, plain=plain, precision="ieee", unit="")
+        right = a.to(torch.float64) @ bt.to(torch.float64).t()
+        assert torch.equal(out.to(torch.float64), right.repeat(6, 1)), dtype
+        assert where.tolist() == [0, 1, 2, 3, 0, 1]
+
+
 if __name__ == "__main__":
     torch.set_num_threads(1)
     check_fill()
     check_checksums()
     check_gemm()
+    check_units()

@@ -13,7 +13,7 @@ import triton
 from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource
 
-from burnin.kernels import checksum, fill, gemm
+from burnin.kernels import checksum, fill, gemm, units
 
 TARGETS = {
     "gfx942": GPUTarget("hip", "gfx942", 64),
@@ -35,15 +35,17 @@ def _cache_of_this_test(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None
 
 def compile_for(
     target: str, kernel: object, constants: dict[str, object], pointers: dict[str, str], warps: int = 4
-) -> None:
-    """Compile to a binary of the target; scalars are 32-bit integers."""
+) -> str:
+    """Compile to a binary of the target; scalars are 32-bit integers. Returns the assembly."""
     signature = {
         parameter.name: "constexpr" if parameter.name in constants else pointers.get(parameter.name, "i32")
         for parameter in kernel.params
     }
     source = ASTSource(fn=kernel, signature=signature, constexprs=constants)
     compiled = triton.compile(source, target=TARGETS[target], options={"num_warps": warps})
-    assert len(compiled.asm["hsaco" if target.startswith("gfx") else "cubin"]) > 1000
+    amd = target.startswith("gfx")
+    assert len(compiled.asm["hsaco" if amd else "cubin"]) > 1000
+    return str(compiled.asm["amdgcn" if amd else "ptx"])
 
 
 @pytest.mark.parametrize("target", TARGETS)
@@ -94,6 +96,26 @@ def test_the_product_compiles(target: str, dtype: str) -> None:
     }
     pointers = {"a": f"*{name}", "bt": f"*{name}", "out": "*i32" if dtype == "i8" else "*fp32"}
     compile_for(target, gemm.gemm, constants, pointers, warps=8)
+
+
+@pytest.mark.parametrize("target", TARGETS)
+@pytest.mark.parametrize("dtype", ["bf16", "fp8", "i8", "ffma", "imad"])
+def test_the_tile_on_every_unit_compiles_and_reads_where_it_is(target: str, dtype: str) -> None:
+    plain = {"ffma": "fp32", "imad": "i32"}
+    name = FP8.get(target, {}).get(dtype) or {"fp8": "fp8e4nv"}.get(dtype) or plain.get(dtype, dtype)
+    amd = target.startswith("gfx")
+    constants = {
+        "PLAIN": dtype in plain,
+        "INTEGER": name.startswith("i"),
+        "PRECISION": "ieee",
+        "UNIT": "amd" if amd else "nvidia",
+        "EDGE": units.EDGE_PLAIN if dtype in plain else units.EDGE,
+        "BLOCK_K": units.BLOCK_K_BYTES // (2 if dtype == "bf16" else 1),
+    }
+    out = "*i32" if name.startswith("i") else "*fp32"
+    pointers = {"a": f"*{name}", "bt": f"*{name}", "out": out, "units": "*i32"}
+    assembly = compile_for(target, units.same_tile, constants, pointers, warps=8)
+    assert all(word in assembly for word in (("HW_REG_HW_ID", "HW_REG_XCC_ID") if amd else ("%smid",)))
 
 
 def test_interpreted_kernels_equal_the_cpu() -> None:
