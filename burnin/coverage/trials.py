@@ -1,5 +1,6 @@
 """Carries out the trials: one broken GPU among eight, all tests of the level, the real verdict."""
 
+import random
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 
@@ -16,7 +17,8 @@ from burnin.weigh import weigh
 
 LAUNCHES, ROUNDS, RETESTS = 4, 2, 2
 """Of every case in one trial: a small part of what a run does."""
-MANY_CASES = 6
+QUICK_CASES = 3
+"""Cases of each test in one trial of the quick form, drawn from those that the fault can strike."""
 NOMINAL_FLOPS_PER_SECOND = 1e9
 """Rate of every simulated GPU: no model makes a GPU slower, so rules that look at rates see eight equal ones."""
 
@@ -104,9 +106,7 @@ def run_host(
             test=declaration.id,
             declaration=declaration,
             cases=tests.cases[declaration.id],
-            effort=Effort(
-                launches=launches, rounds=_rounds(tests.cases[declaration.id]) if launches == LAUNCHES else 1
-            ),
+            effort=Effort(launches=launches, rounds=ROUNDS if launches == LAUNCHES else 1),
             inject=inject,
             seed=seed,
             retests=RETESTS,
@@ -117,24 +117,32 @@ def run_host(
     return evidence, judge(evidence)
 
 
-def _rounds(cases: tuple[Case, ...]) -> int:
-    """Rounds of a test: tests of many cases give a fault enough chances in one."""
-    return ROUNDS if len(cases) <= MANY_CASES else 1
-
-
 def world_seed(seed: int, world: int) -> int:
     """The seed of the inputs of one world."""
     return round_seed(seed, "coverage", "world", world)
 
 
-def carry_out(trial: Trial, tests: Suite, healthy: Healthy, *, seed: int) -> Outcome:
-    """Plant one fault on one of eight GPUs and run the tests."""
+def drawn(tests: Suite, keep: Callable[[Case], bool], most: int | None, rng: random.Random) -> Suite:
+    """The cases to keep, at most `most` of each test; tests without any are left out."""
+    cases = {}
+    for test, all_cases in tests.cases.items():
+        kept = [case for case in all_cases if keep(case)]
+        if most is not None and len(kept) > most:
+            kept = [kept[at] for at in sorted(rng.sample(range(len(kept)), most))]
+        if kept:
+            cases[test] = tuple(kept)
+    return Suite(declarations=tuple(d for d in tests.declarations if d.id in cases), cases=cases)
+
+
+def carry_out(trial: Trial, tests: Suite, healthy: Healthy, *, seed: int, most: int | None) -> Outcome:
+    """Plant one fault on one of eight GPUs and run the tests that exercise what is broken.
+
+    On all other cases the eight GPUs compute alike, which changes no verdict. `most`: of the cases of each test.
+    """
     fault = FAULTS[trial.fault]
-    able = tuple(
-        test
-        for test, cases in tests.cases.items()
-        if any(eligible(fault, case) and trial.unit in {None, unit_of(case)} for case in cases)
-    )
+    rng = random.Random(trial.inject.seed)  # noqa: S311 - repeatable, no secret
+    tests = drawn(tests, lambda c: eligible(fault, c) and trial.unit in {None, unit_of(c)}, most, rng)
+    able = tuple(tests.cases)
     if not able:  # no test runs what is broken: nothing can fire, and nobody sees it
         return Outcome(
             trial=trial, eligible=(), fired=0, blamed=(), fault_class=FaultClass.NONE, found_by=(), alarms=frozenset()
@@ -180,11 +188,11 @@ Ticker = Callable[[int, int], None]
 
 
 def all_trials(
-    planned: tuple[Trial, ...], tests: Suite, healthy: Healthy, *, seed: int, tick: Ticker
+    planned: tuple[Trial, ...], tests: Suite, healthy: Healthy, *, seed: int, most: int | None, tick: Ticker
 ) -> tuple[Outcome, ...]:
     """Carry out all trials, in order."""
     outcomes = []
     for number, trial in enumerate(planned):
-        outcomes.append(carry_out(trial, tests, healthy, seed=seed))
+        outcomes.append(carry_out(trial, tests, healthy, seed=seed, most=most))
         tick(number + 1, len(planned))
     return tuple(outcomes)

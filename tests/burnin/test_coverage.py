@@ -12,7 +12,7 @@ from burnin.coverage.host import GPUS, Healthy, unit_of
 from burnin.coverage.plan import FORMS, SETS, WEIGHTS, Trial, left_out, trials
 from burnin.coverage.run import Asked, measure
 from burnin.coverage.score import DETECTION, FACTOR, Measured, by_model, decide, detection, summarise
-from burnin.coverage.trials import Outcome, Suite, all_trials, carry_out, clean_run, suite
+from burnin.coverage.trials import QUICK_CASES, Outcome, Suite, all_trials, carry_out, clean_run, suite
 from burnin.inject import FAULTS
 from burnin.judge import Judgement
 from burnin.spec import Case, ExitCode, FaultClass, SpecError, Verdict
@@ -32,7 +32,7 @@ def planned(*faults: str, per_form: int = 3) -> tuple[Trial, ...]:
 def carried(trial_list: Sequence[Trial], without: tuple[str, ...] = ()) -> tuple[tuple[Outcome, ...], Suite]:
     healthy = Healthy()
     tests = suite(TESTS, LEVEL, healthy, without)
-    return all_trials(tuple(trial_list), tests, healthy, seed=SEED, tick=quiet), tests
+    return all_trials(tuple(trial_list), tests, healthy, seed=SEED, most=QUICK_CASES, tick=quiet), tests
 
 
 def test_the_quick_form_meets_its_targets(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -188,7 +188,7 @@ def test_a_fault_in_one_datapath_spares_the_others() -> None:
     tests = suite(TESTS, LEVEL, healthy, ("*/int8*", "*/fp8*"))
     trial = next(t for t in planned("F01") if t.unit == "8 bit")
     assert all(unit_of(case) != "8 bit" for case in tests.all_cases)
-    outcome = carry_out(trial, tests, healthy, seed=SEED)
+    outcome = carry_out(trial, tests, healthy, seed=SEED, most=None)
     assert (outcome.fired, outcome.detected, outcome.blamed) == (0, False, ())
     launches, clean = clean_run(tests, healthy, seed=SEED)
     assert clean.verdict is Verdict.PASS

@@ -308,4 +308,4 @@ def test_a_series_of_launches_that_write_nothing_is_an_error() -> None:
 
     run(write_one_row)
     with pytest.raises(RuntimeError, match="none of 3 launches wrote its output"):
-        run(lambda out: None)
+        run(lambda _: None)
