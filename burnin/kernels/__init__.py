@@ -57,3 +57,38 @@ def same_tile_on_device(
     from burnin.kernels.units import launch  # noqa: PLC0415 - imports triton
 
     launch(a, bt, out, units, plain=plain, precision=precision, unit=unit)
+
+
+def special_on_device(out: torch.Tensor, x: torch.Tensor, op: str) -> None:
+    """Apply a special function; see `burnin.kernels.functions.launch_special`."""
+    from burnin.kernels.functions import launch_special  # noqa: PLC0415 - imports triton
+
+    launch_special(out, x, op)
+
+
+def integers_on_device(outputs: tuple[torch.Tensor, ...], words: torch.Tensor, rounds: int) -> None:
+    """Compute the integer functions; see `burnin.kernels.functions.launch_integers`."""
+    from burnin.kernels.functions import launch_integers  # noqa: PLC0415 - imports triton
+
+    launch_integers(outputs, words, rounds)
+
+
+def atomic_sums_on_device(out: torch.Tensor, matrix: torch.Tensor) -> None:
+    """Sum columns by atomic additions; see `burnin.kernels.functions.launch_atomic_sums`."""
+    from burnin.kernels.functions import launch_atomic_sums  # noqa: PLC0415 - imports triton
+
+    launch_atomic_sums(out, matrix)
+
+
+def gather_on_device(out: torch.Tensor, table: torch.Tensor, indices: torch.Tensor) -> None:
+    """Sum bags of rows; see `burnin.kernels.embedding.launch_gather`."""
+    from burnin.kernels.embedding import launch_gather  # noqa: PLC0415 - imports triton
+
+    launch_gather(out, table, indices)
+
+
+def scatter_on_device(out: torch.Tensor, gradient: torch.Tensor, starts: torch.Tensor, order: torch.Tensor) -> None:
+    """Sum gradients by row; see `burnin.kernels.embedding.launch_scatter`."""
+    from burnin.kernels.embedding import launch_scatter  # noqa: PLC0415 - imports triton
+
+    launch_scatter(out, gradient, starts, order)

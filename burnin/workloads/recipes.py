@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 import torch
 
-from burnin.checksum import checksum_into, text
+from burnin.checksum import checksum, checksum_into, text
 from burnin.inject import WORD, Injector
 from burnin.spec import Ballot, Case, Elements, Proof
 from burnin.words import MASK64, derive
@@ -79,7 +79,11 @@ class Recipes(ABC):
         )
 
     def ballot(self, ctx: Context, case: Case, *, iteration: int, seed: int, launches: int) -> Ballot:
-        """Launch the recipe `launches` times on the inputs of `seed`; see `burnin.workloads.Workload`."""
+        """Launch the recipe `launches` times on the inputs of `seed`; see `burnin.workloads.Workload`.
+
+        Raises:
+            RuntimeError: No launch wrote one of the outputs; on all GPUs alike, no vote would see it.
+        """
         recipe = self._recipe(ctx, case)
         with strict_math(tf32=False):
             prepared = recipe.prepare(ctx, seed)
@@ -89,9 +93,9 @@ class Recipes(ABC):
             slots = torch.zeros(launches, len(names), dtype=torch.int64, device=ctx.device)
             watch = Stopwatch(ctx.device)
             fired = 0
+            _poison_all(prepared)
+            blank = [checksum(output, _checksum_seed(recipe, seed)) for output in prepared.outputs.values()]
             for launch in range(launches):
-                if launch == 0:
-                    _poison_all(prepared)
                 watch.start()
                 prepared.launch()
                 watch.stop()
@@ -100,6 +104,9 @@ class Recipes(ABC):
                     checksum_into(slots[launch, at : at + 1], prepared.outputs[name], _checksum_seed(recipe, seed))
                 ctx.alive()
             rows = [[int(value) & MASK64 for value in row] for row in slots.tolist()]
+        for name, poisoned, *sums in zip(names, blank, *rows, strict=True):
+            if set(sums) == {poisoned}:
+                raise RuntimeError(f"none of {launches} launches wrote {name}: nothing was computed")
         fingerprints, odd = tally([_fingerprint(seed, row) for row in rows])
         return Ballot(
             case=case.name,
@@ -153,7 +160,7 @@ class Recipes(ABC):
             prepared = recipe.prepare(ctx, seed)
             for _ in range(launches):
                 self._launch_once(ctx, prepared)
-                kept = {name: output.cpu() for name, output in prepared.outputs.items()}
+                kept = {name: output.to("cpu", copy=True) for name, output in prepared.outputs.items()}
                 if _sum_of(recipe, kept, seed) == right:
                     good = kept
                 elif bad is None:

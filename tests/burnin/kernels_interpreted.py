@@ -4,8 +4,10 @@ import torch
 
 from burnin import checksum, seed
 from burnin.kernels import checksum as checksum_kernel
-from burnin.kernels import fill, gemm, units
+from burnin.kernels import embedding as embedding_kernel
+from burnin.kernels import fill, functions, gemm, units
 from burnin.words import MASK64, RAW_BITS, derive
+from burnin.workloads import embedding, integers
 
 
 def check_fill() -> None:
@@ -75,9 +77,54 @@ def check_units() -> None:
         assert where.tolist() == [0, 1, 2, 3, 0, 1]
 
 
+def check_functions() -> None:
+    """Special functions within a few units of the last place of torch's; integers and sums bit by bit."""
+    x = torch.empty(3000, dtype=torch.float32)
+    seed.fill_normal(x, 7)
+    right = {
+        "exp2": torch.exp2(x), "log2": torch.log2(x.abs()), "rcp": 1 / x, "rsqrt": torch.rsqrt(x.abs()),
+        "sin": torch.sin(x), "tanh": torch.tanh(x), "erf": torch.erf(x),
+    }  # fmt: skip
+    for name, value in right.items():
+        got = torch.full_like(x, float("nan"))
+        functions.launch_special(got, x, name)
+        torch.testing.assert_close(got, value, rtol=1e-5, atol=1e-6)
+    words = torch.empty(3000, dtype=torch.int32)
+    seed.fill_bits(words, 8)
+    outputs = [torch.full((3000,), -1, dtype=d) for d in (torch.int32, torch.int32, torch.int64, torch.int32)]
+    functions.launch_integers(tuple(outputs), words, integers.ROUNDS)
+    for got, (name, value) in zip(outputs, integers.computed(words).items(), strict=True):
+        assert torch.equal(got, value), name
+    for dtype in (torch.int32, torch.int64, torch.float32):
+        matrix, sums = torch.empty(130, 150, dtype=dtype), torch.empty(150, dtype=dtype)
+        seed.fill_integers(matrix, 9, 200)
+        functions.launch_atomic_sums(sums, matrix)
+        assert torch.equal(sums, matrix.sum(dim=0).to(dtype)), dtype
+
+
+def check_embedding() -> None:
+    """Both laws, both dtypes: the kernels add in the order of the definition."""
+    size = embedding.SIZE_CPU
+    for law in ("uniform", "zipf"):
+        for dtype in (torch.float32, torch.float16):
+            table = torch.empty(size.tables * size.rows, size.width, dtype=dtype)
+            gradient = torch.empty(size.tables * size.bags, size.width, dtype=dtype)
+            seed.fill_normal(table, 1)
+            seed.fill_normal(gradient, 2)
+            drawn = embedding.bags(size, law, 3, table.device)
+            sums = torch.full((len(drawn.indices), size.width), -1.0)
+            embedding_kernel.launch_gather(sums, table, drawn.indices)
+            assert torch.equal(sums, embedding.gather(table, drawn))
+            scattered = torch.full((len(drawn.touched), size.width), -1.0)
+            embedding_kernel.launch_scatter(scattered, gradient, drawn.starts, drawn.order)
+            torch.testing.assert_close(scattered, embedding.scatter(gradient, drawn))
+
+
 if __name__ == "__main__":
     torch.set_num_threads(1)
     check_fill()
     check_checksums()
     check_gemm()
     check_units()
+    check_functions()
+    check_embedding()

@@ -13,7 +13,7 @@ import triton
 from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource
 
-from burnin.kernels import checksum, fill, gemm, units
+from burnin.kernels import checksum, embedding, fill, functions, gemm, units
 
 TARGETS = {
     "gfx942": GPUTarget("hip", "gfx942", 64),
@@ -116,6 +116,31 @@ def test_the_tile_on_every_unit_compiles_and_reads_where_it_is(target: str, dtyp
     pointers = {"a": f"*{name}", "bt": f"*{name}", "out": out, "units": "*i32"}
     assembly = compile_for(target, units.same_tile, constants, pointers, warps=8)
     assert all(word in assembly for word in (("HW_REG_HW_ID", "HW_REG_XCC_ID") if amd else ("%smid",)))
+
+
+@pytest.mark.parametrize("target", TARGETS)
+@pytest.mark.parametrize("op", ["exp2", "log2", "rcp", "rsqrt", "sin", "tanh", "erf"])
+def test_special_functions_compile(target: str, op: str) -> None:
+    pointers = {"out": "*fp32", "x": "*fp32"}
+    compile_for(target, functions.special, {"OP": op, "BLOCK": functions.BLOCK}, pointers)
+
+
+@pytest.mark.parametrize("target", TARGETS)
+def test_integer_kernels_compile(target: str) -> None:
+    pointers = {"sha": "*i32", "crc": "*i32", "mad": "*i64", "ones": "*i32", "words": "*i32"}
+    compile_for(target, functions.integers, {"ROUNDS": 64, "BLOCK": functions.BLOCK}, pointers)
+    for name in ("i32", "i64", "fp32"):
+        constants = {"ROWS": functions.ROWS, "COLUMNS": functions.COLUMNS}
+        compile_for(target, functions.atomic_sums, constants, {"out": f"*{name}", "matrix": f"*{name}"})
+
+
+@pytest.mark.parametrize("target", TARGETS)
+@pytest.mark.parametrize("dtype", ["fp32", "fp16"])
+def test_embedding_kernels_compile(target: str, dtype: str) -> None:
+    pointers = {"out": "*fp32", "table": f"*{dtype}", "gradient": f"*{dtype}"}
+    indices = {"indices": "*i64", "starts": "*i64", "order": "*i64"}
+    for kernel in (embedding.gather, embedding.scatter):
+        compile_for(target, kernel, {"WIDTH": 128}, pointers | indices, warps=1)
 
 
 def test_interpreted_kernels_equal_the_cpu() -> None:
