@@ -44,7 +44,9 @@ FAULTS: dict[str, Fault] = {
     "F05": Fault(what="single bit, low mantissa", strike=arithmetic.low_mantissa, in_arithmetic=True),
     "F06": Fault(what="wherever 8-12 data bits match", strike=arithmetic.matched_data, in_arithmetic=True),
     "F07": Fault(what="fp8 matrix unit only", strike=arithmetic.strided_bits, cases=r"\bfp8"),
-    "F07.exp2": Fault(what="exp2 unit only", strike=arithmetic.strided_bits, cases=r"^sfu\b", ops=r"exp2|softmax"),
+    "F07.exp2": Fault(
+        what="exp2 unit only", strike=arithmetic.strided_bits, cases=r"^sfu (?!conver)", ops=r"exp2|softmax"
+    ),
     "F07.convert": Fault(what="conversions only", strike=arithmetic.strided_bits, cases=r"conver"),
     "F07.dq": Fault(what="backward dQ only", strike=arithmetic.strided_bits, cases=r"^attention\b", ops=r"dq"),
     "F08": Fault(

@@ -67,6 +67,8 @@ def test_a_clean_host_passes() -> None:
     assert (code, report["verdict"], report["exit_code"]) == (0, "pass", 0)
     assert report["culprits"] == report["signatures"] == report["not_run"] == report["deaths"] == []
     assert {gpu["verdict"] for gpu in report["gpus"]} == {"pass"}
+    assert report["clean"]["launches"] == sum(test["launches"] for test in report["tests"]) > 1000
+    assert report["clean"]["false_verdict_upper_bound"] == pytest.approx(3 / report["clean"]["launches"], rel=0.01)
     assert {ballot["key"].split("/")[1] for ballot in report["ballots"]} == {"gemm.vote", "step"}
     assert [gpu["gpu"] for gpu in report["gpus"]] == [f"SIM-h01-{i:02d}" for i in range(8)]
     assert {test["id"]: test["verdict"] for test in report["tests"]} == dict.fromkeys(
