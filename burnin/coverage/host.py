@@ -34,7 +34,9 @@ UNITS: Mapping[str, str] = {
     "fp8e5m2": "8 bit",
     "fp8e5m2fnuz": "8 bit",
 }
-"""Dtype → the datapath that adds it up; every other is `WIDE`."""
+"""Dtype of a matrix product → the datapath that adds it up; every other is `WIDE`."""
+MATRIX = ("gemm", "attention", "step", "overlap", "pulse", "thermal")
+"""Beginnings of the names of tests that run on the matrix units; others compute in 32 bit what they store in less."""
 WIDE = "32 bit"
 DATAPATHS = ("16 bit", "8 bit", WIDE)
 
@@ -49,7 +51,7 @@ def devices(count: int = GPUS) -> tuple[Device, ...]:
 
 def unit_of(case: Case) -> str:
     """The datapath that a case exercises."""
-    return UNITS.get(case.dtype, WIDE)
+    return UNITS.get(case.dtype, WIDE) if case.test.startswith(MATRIX) else WIDE
 
 
 def _still() -> None:

@@ -7,7 +7,7 @@ from fnmatch import fnmatchcase
 from burnin.coverage.host import DATAPATHS, GPUS
 from burnin.inject import FAULTS
 from burnin.session import round_seed
-from burnin.spec import Inject
+from burnin.spec import Case, Inject
 
 WEIGHTS = {
     "F01": 15, "F02": 12, "F03": 15, "F04": 10, "F05": 6, "F06": 8, "F07": 8, "F08": 6, "F09": 3, "F10": 3, "F11": 4,
@@ -65,6 +65,7 @@ def trials(seed: int, *, per_form: int) -> tuple[Trial, ...]:
     return tuple(planned)
 
 
-def left_out(test: str, case: str, without: tuple[str, ...]) -> bool:
-    """Whether a pattern names the test (`sfu`) or the case (`gemm.exact/fp8*`)."""
-    return any(fnmatchcase(test, pattern) or fnmatchcase(f"{test}/{case}", pattern) for pattern in without)
+def left_out(case: Case, without: tuple[str, ...]) -> bool:
+    """Whether a pattern names the test (`sfu`), the case (`gemm.exact/bf16 library*`) or its dtype (`*/fp8*`)."""
+    names = (case.test, f"{case.test}/{case.name}", f"{case.test}/{case.dtype}")
+    return any(fnmatchcase(name, pattern) for name in names for pattern in without)

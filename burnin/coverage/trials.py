@@ -81,7 +81,7 @@ def suite(table: Mapping[str, Declaration], level: str, healthy: Healthy, withou
     chosen = []
     for declaration in table.values():
         if level in declaration.levels and BACKEND in declaration.efforts and declaration.workload is not None:
-            kept = tuple(c for c in healthy.cases(declaration) if not left_out(declaration.id, c.name, without))
+            kept = tuple(c for c in healthy.cases(declaration) if not left_out(c, without))
             if kept:
                 chosen.append(declaration)
                 cases[declaration.id] = kept

@@ -43,7 +43,7 @@ FAULTS: dict[str, Fault] = {
     "F04": Fault(what="single bit, uniform over the width", strike=arithmetic.single_bit, in_arithmetic=True),
     "F05": Fault(what="single bit, low mantissa", strike=arithmetic.low_mantissa, in_arithmetic=True),
     "F06": Fault(what="wherever 8-12 data bits match", strike=arithmetic.matched_data, in_arithmetic=True),
-    "F07": Fault(what="fp8 matrix unit only", strike=arithmetic.strided_bits, cases=r"\bfp8"),
+    "F07": Fault(what="fp8 matrix unit only", strike=arithmetic.strided_bits, cases=r"^gemm\S* .*\bfp8"),
     "F07.exp2": Fault(
         what="exp2 unit only", strike=arithmetic.strided_bits, cases=r"^sfu (?!conver)", ops=r"exp2|softmax"
     ),
