@@ -164,7 +164,9 @@ def weigh(evidence: Evidence) -> Weighed:
     for one in all_rounds:
         alike = _alike(one, keys) | _all_refuted(one, evidence)
         if alike:
-            configuration.setdefault(one.test, _configuration(one, alike))
+            how = "in the same way" if len({vote_of(gpu, one.ballots[gpu]) for gpu in alike}) == 1 else "at once"
+            why = f"{one.case}: {len(alike)} of {len(one.ballots)} GPUs are wrong {how}"
+            configuration.setdefault(one.test, why)
             excused |= {(one.input, gpu) for gpu in alike}
         wrongs.extend(wrong for wrong in _wrongs(one) if wrong.gpu not in alike)
     for shown in evidence.proofs:
@@ -239,9 +241,11 @@ def _why(one: Round, gpu: str, basis: Basis) -> str:
 
 
 def _alike(one: Round, keys: Mapping[str, str]) -> set[str]:
-    """Dissenters of an exact round that are wrong in the same way, as chips do not fail independently."""
+    """Dissenters of an exact round that are wrong in the same way, or most GPUs at once: chips do not fail so."""
     if not one.exact or not one.tally.dissenters:
         return set()
+    if len(one.tally.dissenters) >= max(MIN_MAJORITY, len(one.ballots) // 2 + 1):  # a race gives each its own error
+        return set(one.tally.dissenters)
     same: dict[str, set[str]] = defaultdict(set)
     for gpu in one.tally.dissenters:
         same[vote_of(gpu, one.ballots[gpu])].add(gpu)
@@ -269,10 +273,6 @@ def _all_refuted(one: Round, evidence: Evidence) -> set[str]:
         if (shown.test, shown.proof.case, shown.proof.seed) == one.input and shown.proof.fingerprint is None
     }
     return set(one.ballots) if refuted >= set(one.ballots) else set()
-
-
-def _configuration(one: Round, alike: set[str]) -> str:
-    return f"{one.case}: {len(alike)} of {len(one.ballots)} GPUs are wrong in the same way"
 
 
 def proofs_needed(

@@ -10,6 +10,8 @@ from burnin.spec import Device, Inject, Verdict
 from burnin.wire import Prove, Request, Vote
 from burnin.words import derive
 
+Cases = frozenset[tuple[str, str]]
+"""(test, case) pairs."""
 OTHER_FIRMWARE = 3
 """GPUs of the eight with another firmware, and so another vote key."""
 BUG = "F03"
@@ -57,9 +59,9 @@ def _noise(*what: str | int) -> str:
     return f"{derive(19, *what):016x}"
 
 
-def _unsteady(gpu: str, request: Request, answer: Answer, floats: frozenset[str]) -> Answer | None:
+def _unsteady(gpu: str, request: Request, answer: Answer, floats: Cases) -> Answer | None:
     """Atomics: every GPU adds in another order at every launch."""
-    if not isinstance(request, Vote) or request.test not in floats:
+    if not isinstance(request, Vote) or (request.test, request.case) not in floats:
         return answer
     ballot = answer["ballot"]
     first = ballot["fingerprints"][0][0]
@@ -67,17 +69,18 @@ def _unsteady(gpu: str, request: Request, answer: Answer, floats: frozenset[str]
     return answer | {"ballot": ballot | {"fingerprints": ((first, 1), (odd, ballot["launches"] - 1))}}
 
 
-def _reordered(gpu: str, request: Request, answer: Answer, floats: frozenset[str]) -> Answer | None:
+def _reordered(gpu: str, request: Request, answer: Answer, floats: Cases) -> Answer | None:
     """A reduction whose order depends on what ran before it: the same on all GPUs, another one each time."""
     del gpu
-    if not isinstance(request, Vote) or request.test not in floats:
+    if not isinstance(request, Vote) or (request.test, request.case) not in floats:
         return answer
     return _says(answer, _noise(request.case, request.seed, request.iteration))
 
 
-def _other_rounding(gpu: str, request: Request, answer: Answer, floats: frozenset[str]) -> Answer | None:
+def _other_rounding(gpu: str, request: Request, answer: Answer, floats: Cases) -> Answer | None:
     """Another firmware chooses other kernels: float results differ between firmwares, not inside one."""
-    if not isinstance(request, Vote) or request.test not in floats or int(gpu.rpartition("-")[2]) >= OTHER_FIRMWARE:
+    old = int(gpu.rpartition("-")[2]) < OTHER_FIRMWARE
+    if not isinstance(request, Vote) or (request.test, request.case) not in floats or not old:
         return answer
     return _says(answer, _noise("firmware", request.case, request.seed))
 
@@ -109,9 +112,13 @@ def _hangs(gpu: str, request: Request, answer: Answer) -> Answer | None:
 
 def scenarios(tests: Suite) -> tuple[Scenario, ...]:
     """Everything that must not cost a GPU its place."""
-    floats = frozenset(declaration.id for declaration in tests.declarations if not declaration.exact)
+    floats = frozenset((case.test, case.name) for case in tests.all_cases if not case.exact)
+    exact = frozenset((case.test, case.name) for case in tests.all_cases if case.exact)
 
-    def on_floats(meddle: Callable[[str, Request, Answer, frozenset[str]], Answer | None]) -> Meddle:
+    def racing(gpu: str, request: Request, answer: Answer) -> Answer | None:
+        return _unsteady(gpu, request, answer, exact)
+
+    def on_floats(meddle: Callable[[str, Request, Answer, Cases], Answer | None]) -> Meddle:
         return lambda gpu, request, answer: meddle(gpu, request, answer, floats)
 
     def refuting(of_ten: int) -> Meddle:
@@ -125,6 +132,7 @@ def scenarios(tests: Suite) -> tuple[Scenario, ...]:
             id="F19.reorder", what="reductions that depend on history", judged=True, meddle=on_floats(_reordered)
         ),
         Scenario(id="F20", what="a library bug on all GPUs", judged=True, bug_on=everyone),
+        Scenario(id="F20.race", what="a library's race: wrong at random on all GPUs", judged=True, meddle=racing),
         Scenario(
             id="F20.firmware", what="mixed firmware rounds otherwise", judged=True, mixed=True,
             meddle=on_floats(_other_rounding),

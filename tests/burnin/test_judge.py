@@ -353,3 +353,13 @@ def test_a_test_that_hangs_on_most_gpus_is_to_blame_itself(hanging: int, culprit
 
 def test_a_single_gpu_that_hangs_twice_is_unresponsive() -> None:
     assert blamed(judge(evidence(1, deaths=hangs(1)))) == {"gpu0": FaultClass.UNRESPONSIVE}
+
+
+def test_most_gpus_wrong_at_once_each_in_its_own_way_points_at_software() -> None:
+    wrong: Results = {i: f"{i:016x}" for i in range(8)}
+    for bad, culprits in ((8, 0), (5, 0), (4, 4), (2, 2)):
+        some = {i: wrong[i] for i in range(bad)}
+        result = judge(evidence(8, casts=votes(8, some) + retested(8, some), proofs=(proof(7, GOOD),)))
+        assert len(result.culprits) == culprits
+        assert result.tests[0].fault is (FaultClass.NONE if culprits else FaultClass.CONFIGURATION)
+        assert culprits or "GPUs are wrong at once" in result.why
