@@ -111,7 +111,7 @@ def _computed(
     )
 
 
-_SMALL = Effort(launches=20, rounds=4)
+_SMALL = Effort(launches=20, rounds=2)
 """For devices that are computed on a CPU."""
 _FEW = Effort(launches=4, rounds=1)
 """The same for tests of many cases."""
@@ -171,6 +171,13 @@ TESTS: Mapping[str, Declaration] = {
             efforts={"cuda": Effort(launches=20, rounds=1, seconds=4.0), "cpu": _FEW, "sim": _FEW},
         ),
         _computed(
+            "attention",
+            "causal attention over sequences of many lengths, forward and backward; the library's forward",
+            "burnin.workloads.attention:Attention",
+            exact=False,
+            efforts={"cuda": Effort(launches=20, rounds=1, seconds=8.0), "cpu": _FEW, "sim": _FEW},
+        ),
+        _computed(
             "int",
             "SHA-256's rounds, CRC-32C, 64-bit multiply-adds, set bits: equal to the CPU's",
             "burnin.workloads.integers:Integers",
@@ -200,6 +207,24 @@ TESTS: Mapping[str, Declaration] = {
             exact=True,
             efforts={"cuda": Effort(launches=20, rounds=1, seconds=2.0), "cpu": _FEW, "sim": _FEW},
             levels=("quick",),
+        ),
+        _computed(
+            "eigh",
+            "eigenvectors by the library: residual and orthogonality within bounds, equal on all GPUs of a vote key",
+            "burnin.workloads.eigh:Eigh",
+            exact=False,
+            efforts={"cuda": Effort(launches=3, rounds=1), "cpu": _FEW, "sim": _FEW},
+            levels=(),
+        ),
+        _computed(
+            "hbm",
+            "marches over nearly all memory: addresses, inversions, spaced and random words, moved blocks",
+            "burnin.workloads.memory:Hbm",
+            exact=True,
+            efforts={"cuda": Effort(launches=2, rounds=2), "cpu": _FEW, "sim": _FEW},
+            levels=(),
+            max_seconds=600.0,
+            needs="95 % of the memory of a GPU",
         ),
         _computed(
             "step",

@@ -92,3 +92,41 @@ def scatter_on_device(out: torch.Tensor, gradient: torch.Tensor, starts: torch.T
     from burnin.kernels.embedding import launch_scatter  # noqa: PLC0415 - imports triton
 
     launch_scatter(out, gradient, starts, order)
+
+
+def attend_on_device(
+    inputs: tuple[torch.Tensor, ...],
+    outputs: tuple[torch.Tensor, ...],
+    lse: torch.Tensor,
+    offsets: torch.Tensor,
+    blocks: torch.Tensor,
+) -> None:
+    """Run attention forward and backward; see `burnin.kernels.attention.launch`."""
+    from burnin.kernels.attention import launch  # noqa: PLC0415 - imports triton
+
+    (q, k, v, do), (o, dq, dk, dv) = inputs, outputs
+    launch((q, k, v, do), (o, dq, dk, dv), lse, offsets, blocks)
+
+
+def write_on_device(words: torch.Tensor, key: int, pattern: int, phase: int) -> None:
+    """Write a pattern over memory; see `burnin.kernels.memory.launch_write`."""
+    from burnin.kernels.memory import launch_write  # noqa: PLC0415 - imports triton
+
+    launch_write(words, key, pattern, phase)
+
+
+def check_on_device(
+    found: torch.Tensor,
+    words: torch.Tensor,
+    key: int,
+    pattern: int,
+    phase: int,
+    *,
+    flip: int,
+    invert: bool,
+    down: bool,
+) -> None:
+    """Check a pattern in memory; see `burnin.kernels.memory.launch_check`."""
+    from burnin.kernels.memory import launch_check  # noqa: PLC0415 - imports triton
+
+    launch_check(found, words, key, pattern, phase, flip=flip, invert=invert, down=down)

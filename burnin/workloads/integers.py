@@ -87,7 +87,8 @@ def _sha(word: Words) -> Words:
         first = h + (_rotate(e, 6) ^ _rotate(e, 11) ^ _rotate(e, 25)) + (e & f ^ ~e & g) + constant + word
         second = (_rotate(a, 2) ^ _rotate(a, 13) ^ _rotate(a, 22)) + (a & b ^ a & c ^ b & c)
         a, b, c, d, e, f, g, h = first + second, a, b, c, d + first, e, f, g
-    return a ^ b ^ c ^ d ^ e ^ f ^ g ^ h
+    mixed: Words = a ^ b ^ c ^ d ^ e ^ f ^ g ^ h
+    return mixed
 
 
 def _crc(word: Words) -> Words:

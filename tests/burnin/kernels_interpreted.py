@@ -3,11 +3,13 @@
 import torch
 
 from burnin import checksum, seed
+from burnin.kernels import attention as attention_kernel
 from burnin.kernels import checksum as checksum_kernel
 from burnin.kernels import embedding as embedding_kernel
 from burnin.kernels import fill, functions, gemm, units
-from burnin.words import MASK64, RAW_BITS, derive
-from burnin.workloads import embedding, integers
+from burnin.kernels import memory as memory_kernel
+from burnin.words import MASK64, RAW_BITS, derive, signed32
+from burnin.workloads import attention, embedding, integers, memory
 
 
 def check_fill() -> None:
@@ -120,6 +122,38 @@ def check_embedding() -> None:
             torch.testing.assert_close(scattered, embedding.scatter(gradient, drawn))
 
 
+def check_attention() -> None:
+    """Within the rounding of fp16 of the float64 reference; lengths that fill no block, and of a single token."""
+    assert attention.BLOCK == attention_kernel.BLOCK
+    lengths = (70, 1, 64, 3)
+    inputs = [torch.empty(sum(lengths), 2, 16, dtype=torch.float16) for _ in range(4)]
+    for number, one in enumerate(inputs):
+        seed.fill_normal(one, number)
+    outputs = [torch.full(inputs[0].shape, float("nan")) for _ in range(4)]
+    lse = torch.full(inputs[0].shape[:2], float("nan"))
+    attention_kernel.launch(tuple(inputs), tuple(outputs), lse, *attention.layout(lengths))
+    right = attention.attend(tuple(inputs), lengths, torch.float64)
+    for name, got, value in zip(("o", "dq", "dk", "dv"), outputs, right, strict=True):
+        torch.testing.assert_close(got.double(), value, rtol=1e-2, atol=1e-2, msg=lambda m, name=name: f"{name}: {m}")
+
+
+def check_memory() -> None:
+    """Every pattern is what numpy says; checks count, find the lowest, invert, in both directions."""
+    for pattern in (memory.ADDRESS, memory.CONSTANT, memory.SPACED, memory.RANDOM):
+        key, phase = 0xDEADBEEF, 7
+        words = torch.zeros(20_000, dtype=torch.int32)
+        memory_kernel.launch_write(words, signed32(key), pattern, phase)
+        right = torch.from_numpy(memory.words(key, pattern, phase, 0, len(words)).view("int32"))
+        assert torch.equal(words, right), pattern
+        words[15_000] ^= 4
+        words[9_001] ^= 1 << 30
+        for down, flip in ((False, 0), (True, -1)):
+            found = torch.tensor([1, memory.NONE])
+            memory_kernel.launch_check(found, words, signed32(key), pattern, phase, flip=flip, invert=True, down=down)
+            assert found.tolist() == ([3, 9_001] if not down else [1, memory.NONE]), pattern
+        assert torch.equal(words, right), pattern
+
+
 if __name__ == "__main__":
     torch.set_num_threads(1)
     check_fill()
@@ -128,3 +162,5 @@ if __name__ == "__main__":
     check_units()
     check_functions()
     check_embedding()
+    check_attention()
+    check_memory()

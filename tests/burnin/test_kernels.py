@@ -13,7 +13,7 @@ import triton
 from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource
 
-from burnin.kernels import checksum, embedding, fill, functions, gemm, units
+from burnin.kernels import attention, checksum, embedding, fill, functions, gemm, memory, units
 
 TARGETS = {
     "gfx942": GPUTarget("hip", "gfx942", 64),
@@ -21,6 +21,8 @@ TARGETS = {
     "sm_90": GPUTarget("cuda", 90, 32),
     "sm_100": GPUTarget("cuda", 100, 32),
 }
+SHARED_BYTES = {"gfx942": 65_536, "gfx950": 163_840, "sm_90": 232_448, "sm_100": 232_448}
+"""Shared memory (LDS) that one program may have: what needs more compiles, and fails when it is loaded."""
 POINTERS = {"partials": "*i64", "slot": "*i64", "words": "*i32", "raw": "*u8"}
 FP8 = {"gfx942": {"fp8": "fp8e4b8", "fp8e5": "fp8e5b16"}}
 TF32 = {"gfx942", "sm_90", "sm_100"}
@@ -34,7 +36,13 @@ def _cache_of_this_test(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None
 
 
 def compile_for(
-    target: str, kernel: object, constants: dict[str, object], pointers: dict[str, str], warps: int = 4
+    target: str,
+    kernel: object,
+    constants: dict[str, object],
+    pointers: dict[str, str],
+    *,
+    warps: int = 4,
+    stages: int = 0,
 ) -> str:
     """Compile to a binary of the target; scalars are 32-bit integers. Returns the assembly."""
     signature = {
@@ -42,9 +50,12 @@ def compile_for(
         for parameter in kernel.params
     }
     source = ASTSource(fn=kernel, signature=signature, constexprs=constants)
-    compiled = triton.compile(source, target=TARGETS[target], options={"num_warps": warps})
+    compiled = triton.compile(
+        source, target=TARGETS[target], options={"num_warps": warps} | ({"num_stages": stages} if stages else {})
+    )
     amd = target.startswith("gfx")
     assert len(compiled.asm["hsaco" if amd else "cubin"]) > 1000
+    assert compiled.metadata.shared <= SHARED_BYTES[target]
     return str(compiled.asm["amdgcn" if amd else "ptx"])
 
 
@@ -95,7 +106,7 @@ def test_the_product_compiles(target: str, dtype: str) -> None:
         "GROUP": gemm.GROUP,
     }
     pointers = {"a": f"*{name}", "bt": f"*{name}", "out": "*i32" if dtype == "i8" else "*fp32"}
-    compile_for(target, gemm.gemm, constants, pointers, warps=8)
+    compile_for(target, gemm.gemm, constants, pointers, warps=8, stages=3)
 
 
 @pytest.mark.parametrize("target", TARGETS)
@@ -141,6 +152,26 @@ def test_embedding_kernels_compile(target: str, dtype: str) -> None:
     indices = {"indices": "*i64", "starts": "*i64", "order": "*i64"}
     for kernel in (embedding.gather, embedding.scatter):
         compile_for(target, kernel, {"WIDTH": 128}, pointers | indices, warps=1)
+
+
+@pytest.mark.parametrize("target", TARGETS)
+@pytest.mark.parametrize("kernel", ["forward", "backward_q", "backward_kv"])
+def test_attention_compiles(target: str, kernel: str) -> None:
+    pointers = dict.fromkeys(("q", "k", "v", "do"), "*bf16")
+    pointers |= dict.fromkeys(("o", "lse", "dq", "dk", "dv"), "*fp32") | {"offsets": "*i32", "blocks": "*i32"}
+    pointers |= {"scale": "fp32", "unit": "fp32"}
+    constants = {"HEADS": 16, "DIM": 128, "BLOCK": attention.BLOCK}  # the wider one: it needs the most shared memory
+    compile_for(target, getattr(attention, kernel), constants, pointers)
+
+
+@pytest.mark.parametrize("target", TARGETS)
+@pytest.mark.parametrize("pattern", [memory.ADDRESS, memory.CONSTANT, memory.SPACED, memory.RANDOM])
+def test_memory_kernels_compile(target: str, pattern: int) -> None:
+    pointers = {"words": "*i32", "found": "*i64", "count": "i64"}
+    constants = {"PATTERN": pattern, "BLOCK": memory.BLOCK}
+    compile_for(target, memory.write, constants, pointers, warps=8)
+    flags = {"INVERT": pattern != memory.ADDRESS, "DOWN": pattern == memory.CONSTANT}
+    compile_for(target, memory.check, constants | flags, pointers, warps=8)
 
 
 def test_interpreted_kernels_equal_the_cpu() -> None:

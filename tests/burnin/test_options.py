@@ -77,7 +77,7 @@ def test_a_host_name_goes_into_ids(host: str) -> None:
 
 def test_levels_and_tests() -> None:
     assert [one.id for one in chosen("self", ())] == ["selftest", "health", "hostcpu"]
-    assert [one.id for one in chosen("quick", ())] == list(TESTS)
+    assert [one.id for one in chosen("quick", ())] == [test for test in TESTS if test not in {"eigh", "hbm"}]
     assert {one.id for one in chosen("smoke", ())} < set(TESTS)
     assert [one.id for one in chosen("smoke", ["step"])] == ["selftest", "health", "step"]
 

@@ -11,13 +11,15 @@ from burnin.inject import FAULTS, eligible
 from burnin.spec import Ballot, Case, Inject
 from burnin.tests import TESTS
 from burnin.workloads import Context
+from burnin.workloads.attention import Attention, attend
+from burnin.workloads.eigh import Eigh, inside_bounds
 from burnin.workloads.embedding import SIZE_CPU, Embedding, bags, gather, scatter
 from burnin.workloads.integers import Integers, computed
 from burnin.workloads.recipes import Prepared, Recipe, Recipes
 from burnin.workloads.reduction import Reduction
 from burnin.workloads.sfu import Sfu
 
-WORKLOADS: dict[str, type[Recipes]] = {one.test: one for one in (Sfu, Integers, Reduction, Embedding)}
+WORKLOADS: dict[str, type[Recipes]] = {one.test: one for one in (Attention, Integers, Sfu, Embedding, Reduction, Eigh)}
 
 
 def context(inject: Inject | None = None) -> Context:
@@ -104,11 +106,12 @@ def test_an_intermittent_fault_is_compared_with_a_right_launch(case: Case) -> No
         ("F07.exp2", "fp32 library", ["exp2", "softmax"]),
         ("F07.exp2", "conversions 16 bit", None),
         ("F07.convert", "fp32 library", None),
+        ("F07.dq", "bf16 jagged 2x32", ["dq"]),
         ("F07.convert", "conversions 8 bit", ["bf16 to fp8e4m3", "bf16 to fp8e5m2"]),
     ],
 )
 def test_a_fault_of_one_operation_strikes_it_alone(fault: str, name: str, expected: list[str] | None) -> None:
-    case = next(case for case in CASES if (case.test, case.name) == ("sfu", name))
+    case = next(case for case in CASES if case.name == name and case.test in {"sfu", "attention"})
     assert eligible(FAULTS[fault], case) is (expected is not None)
     good, bad = ballot(case, context()), ballot(case, planted(fault))
     wrong = [name for (name, one), (_, other) in zip(good.trace, bad.trace, strict=True) if one != other]
@@ -166,6 +169,31 @@ def crc32c(data: bytes) -> int:
         for _ in range(8):
             crc = crc >> 1 ^ (0x82F6_3B78 if crc & 1 else 0)
     return crc ^ 0xFFFF_FFFF
+
+
+def test_attention_is_what_autograd_says() -> None:
+    lengths = (9, 1, 5)
+    q, k, v, do = (torch.randn(sum(lengths), 2, 8, dtype=torch.float64) for _ in range(4))
+    found = attend((q, k, v, do), lengths, torch.float64)
+    leaves = [one.clone().requires_grad_() for one in (q, k, v)]
+    begin, pieces = 0, []
+    for length in lengths:
+        piece = [one[begin : begin + length].transpose(0, 1) for one in leaves]
+        pieces.append(torch.nn.functional.scaled_dot_product_attention(*piece, is_causal=True).transpose(0, 1))
+        begin += length
+    o = torch.cat(pieces)
+    for got, right in zip(found, (o, *torch.autograd.grad(o, leaves, do)), strict=True):
+        torch.testing.assert_close(got, right.detach())
+
+
+def test_bounds_of_eigenvectors_refuse_what_is_none() -> None:
+    matrix = torch.randn(40, 40, dtype=torch.float64).float()
+    matrix += matrix.t().clone()
+    values, vectors = torch.linalg.eigh(matrix)
+    assert inside_bounds(matrix, values, vectors).tolist() == [1, 1]
+    assert inside_bounds(matrix, values * 1.001, vectors).tolist() == [0, 1]
+    assert inside_bounds(matrix, values, vectors * 1.001)[1] == 0
+    assert inside_bounds(matrix, values, vectors * float("nan")).tolist() == [0, 0]
 
 
 def test_gather_and_scatter_are_each_others_transposes() -> None:
