@@ -91,6 +91,7 @@ def _computed(
     efforts: Mapping[str, Effort],
     levels: Iterable[str] = ("smoke", "quick"),
     max_seconds: float = 120.0,
+    quiet_seconds: float = 60.0,
     needs: str = "a GPU, or a CPU that stands in for it",
 ) -> Declaration:
     """A test that a workload computes on every GPU."""
@@ -103,7 +104,7 @@ def _computed(
         min_launches=min(effort.launches for effort in efforts.values()),
         min_bytes=1 << 12,
         max_seconds=max_seconds,
-        quiet_seconds=60.0,
+        quiet_seconds=quiet_seconds,
         levels=frozenset(levels),
         required=frozenset(efforts),
         needs=needs,
@@ -146,14 +147,14 @@ TESTS: Mapping[str, Declaration] = {
             "burnin.workloads.gemm:GemmExact",
             exact=True,
             # One round at least: with a single GPU every case of every round is proved on the CPU, which takes longest.
-            efforts={"cuda": Effort(launches=20, rounds=1, seconds=20.0), "cpu": _SMALL, "sim": _SMALL},
+            efforts={"cuda": Effort(launches=20, rounds=1, seconds=12.0), "cpu": _SMALL, "sim": _SMALL},
         ),
         _computed(
             "gemm.vote",
             "matrix products of full-mantissa numbers, equal on all GPUs of a vote key and on every launch",
             "burnin.workloads.gemm:GemmVote",
             exact=False,
-            efforts={"cuda": Effort(launches=20, rounds=2, seconds=15.0), "cpu": _SMALL, "sim": _SMALL},
+            efforts={"cuda": Effort(launches=20, rounds=2, seconds=8.0), "cpu": _SMALL, "sim": _SMALL},
         ),
         _computed(
             "gemm.pattern",
@@ -168,21 +169,21 @@ TESTS: Mapping[str, Declaration] = {
             "one tile on every multiprocessor, all equal and equal to the CPU's: names the one that is not",
             "burnin.workloads.units:SmVote",
             exact=True,
-            efforts={"cuda": Effort(launches=20, rounds=1, seconds=4.0), "cpu": _FEW, "sim": _FEW},
+            efforts={"cuda": Effort(launches=20, rounds=1, seconds=2.0), "cpu": _FEW, "sim": _FEW},
         ),
         _computed(
             "attention",
             "causal attention over sequences of many lengths, forward and backward; the library's forward",
             "burnin.workloads.attention:Attention",
             exact=False,
-            efforts={"cuda": Effort(launches=20, rounds=1, seconds=8.0), "cpu": _FEW, "sim": _FEW},
+            efforts={"cuda": Effort(launches=20, rounds=1, seconds=4.0), "cpu": _FEW, "sim": _FEW},
         ),
         _computed(
             "int",
             "SHA-256's rounds, CRC-32C, 64-bit multiply-adds, set bits: equal to the CPU's",
             "burnin.workloads.integers:Integers",
             exact=True,
-            efforts={"cuda": Effort(launches=20, rounds=2, seconds=2.0), "cpu": _FEW, "sim": _FEW},
+            efforts={"cuda": Effort(launches=20, rounds=1, seconds=1.0), "cpu": _FEW, "sim": _FEW},
         ),
         _computed(
             "sfu",
@@ -217,6 +218,17 @@ TESTS: Mapping[str, Declaration] = {
             levels=(),
         ),
         _computed(
+            "inductor",
+            "a graph compiled by torch.compile: near the uncompiled one, equal on all GPUs of a vote key",
+            "burnin.workloads.inductor:Inductor",
+            exact=False,
+            efforts={"cuda": Effort(launches=20, rounds=1), "cpu": _FEW, "sim": _FEW},
+            levels=(),
+            max_seconds=300.0,
+            quiet_seconds=180.0,
+            needs="a C++ compiler; on a GPU also triton",
+        ),
+        _computed(
             "hbm",
             "marches over nearly all memory: addresses, inversions, spaced and random words, moved blocks",
             "burnin.workloads.memory:Hbm",
@@ -232,7 +244,7 @@ TESTS: Mapping[str, Declaration] = {
             "burnin.workloads.step:Step",
             exact=False,
             efforts={
-                "cuda": Effort(launches=20, rounds=2, seconds=8.0),
+                "cuda": Effort(launches=20, rounds=2, seconds=4.0),
                 "cpu": Effort(launches=2, rounds=1),
                 "sim": Effort(launches=2, rounds=1),
             },

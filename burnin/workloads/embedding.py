@@ -35,7 +35,7 @@ class Size:
     """Rows in a bag."""
 
 
-SIZE_CUDA = Size(tables=8, rows=262_144, width=128, bags=2048, length=32)
+SIZE_CUDA = Size(tables=8, rows=65_536, width=128, bags=2048, length=32)
 SIZE_CPU = Size(tables=2, rows=128, width=32, bags=16, length=8)
 
 

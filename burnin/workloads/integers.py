@@ -17,7 +17,7 @@ from burnin.workloads import Context, MissingError
 from burnin.workloads.recipes import Prepared, Recipe, Recipes
 
 ROUNDS = 64
-COUNT_CUDA, COUNT_CPU = 1 << 22, 1 << 12
+COUNT_CUDA, COUNT_CPU = 1 << 20, 1 << 12
 _INITIAL = (
     *(0x6A09_E667, 0xBB67_AE85, 0x3C6E_F372, 0xA54F_F53A),
     *(0x510E_527F, 0x9B05_688C, 0x1F83_D9AB, 0x5BE0_CD19),

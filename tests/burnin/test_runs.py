@@ -69,10 +69,14 @@ def test_a_clean_host_passes() -> None:
     assert {gpu["verdict"] for gpu in report["gpus"]} == {"pass"}
     assert report["clean"]["launches"] == sum(test["launches"] for test in report["tests"]) > 1000
     assert report["clean"]["false_verdict_upper_bound"] == pytest.approx(3 / report["clean"]["launches"], rel=0.01)
-    assert {ballot["key"].split("/")[1] for ballot in report["ballots"]} == {"gemm.vote", "step"}
+    assert {ballot["key"].split("/")[1] for ballot in report["ballots"]} == {"attention", "gemm.vote", "step"}
     assert [gpu["gpu"] for gpu in report["gpus"]] == [f"SIM-h01-{i:02d}" for i in range(8)]
     assert {test["id"]: test["verdict"] for test in report["tests"]} == dict.fromkeys(
-        ["selftest", "health", "hostcpu", "gemm.exact", "gemm.vote", "step"], "pass"
+        (
+            *("selftest", "health", "hostcpu", "gemm.exact", "gemm.vote", "gemm.smvote", "attention", "int"),
+            "step",
+        ),
+        "pass",
     )
 
 
