@@ -114,7 +114,9 @@ def _kernel_hash() -> str:
     root = Path(__file__).parent
     digest = blake2b(digest_size=8)
     alone = [root / f"{name}.py" for name in ("seed", "checksum", "golden", "arch")]
-    for path in sorted([*root.glob("kernels/*.py"), *root.glob("workloads/*.py"), *alone]):
+    for path in sorted(
+        [*root.glob("kernels/*.py"), *root.glob("workloads/*.py"), *root.glob("collectives/*.py"), *alone]
+    ):
         digest.update(path.name.encode() + b"\0" + path.read_bytes() + b"\0")
     return digest.hexdigest()
 

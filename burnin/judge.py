@@ -9,7 +9,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from burnin.deaths import memory_crashes, told, unresponsive
-from burnin.evidence import Evidence
+from burnin.evidence import Evidence, too_little
+from burnin.links import LINK_TESTS, Linked, linked, without_links
 from burnin.spec import FaultClass, Verdict
 from burnin.vote import Outcome
 from burnin.weigh import Basis, Round, Weighed, Wrong, vote_of, weigh
@@ -79,7 +80,9 @@ def judge(evidence: Evidence) -> Judgement:
     """
     if evidence.host_cpu:  # its proofs are worth nothing; votes still are
         evidence = replace(evidence, proofs=())
-    weighed = weigh(evidence)
+    everything, links = weigh(evidence), linked(evidence)
+    weighed = without_links(everything)
+    weighed = replace(weighed, configuration={**weighed.configuration, **links.configuration})
     contested = {wrong.gpu for wrong in weighed.wrongs if wrong.basis is Basis.CONTESTED}
     if len(contested) > 1:  # these GPUs have nothing in common but the CPU that accuses them
         why = f"it refutes results of {len(contested)} GPUs that all others confirm"
@@ -88,16 +91,18 @@ def judge(evidence: Evidence) -> Judgement:
     wrongs = tuple(
         wrong for wrong in weighed.wrongs if not (wrong.test in nondeterministic and wrong.basis is not Basis.GOLDEN)
     )
-    blamed = {} if evidence.gaps else _blamed(evidence, weighed, wrongs)
+    blamed = {} if evidence.gaps else _blamed(evidence, weighed, wrongs, links)
     doubts = _doubts(evidence, weighed, wrongs, blamed, nondeterministic)
+    doubts = {gpu: doubts.get(gpu, ()) + links.doubts.get(gpu, ()) for gpu in {**doubts, **links.doubts}}
     injected = _injected(evidence, blamed)
     unfound = {one.gpu: _unfound(one) for one in injected if not one.found}
     gpus = tuple(
         blamed.get(device.gpu) or _unblamed(device.gpu, doubts.get(device.gpu, ()), unfound, evidence)
         for device in evidence.devices
     )
-    tests = _tests(evidence, weighed, nondeterministic, blamed, doubts)
+    tests = tuple(_over_links(test, links) for test in _tests(evidence, weighed, nondeterministic, blamed, doubts))
     verdict, why = _run(evidence, weighed, gpus, tests, injected)
+    wrongs += tuple(wrong for wrong in everything.wrongs if wrong.test in LINK_TESTS)
     return Judgement(verdict=verdict, why=why, gpus=gpus, tests=tests, wrongs=wrongs, injected=injected)
 
 
@@ -116,7 +121,7 @@ def _nondeterministic(weighed: Weighed) -> dict[str, str]:
     }
 
 
-def _blamed(evidence: Evidence, weighed: Weighed, wrongs: tuple[Wrong, ...]) -> dict[str, GpuVerdict]:
+def _blamed(evidence: Evidence, weighed: Weighed, wrongs: tuple[Wrong, ...], links: Linked) -> dict[str, GpuVerdict]:
     """GPU → its verdict, for those with enough evidence against them. The strongest kind names the class."""
     blamed: dict[str, GpuVerdict] = {}
     injured = memory_crashes(evidence) | {injury.gpu: injury.why for injury in reversed(evidence.injuries)}
@@ -130,6 +135,8 @@ def _blamed(evidence: Evidence, weighed: Weighed, wrongs: tuple[Wrong, ...]) -> 
             blamed[gpu] = against
         elif gpu in hung:
             blamed[gpu] = _fail(gpu, FaultClass.UNRESPONSIVE, hung[gpu])
+        elif gpu in links.gpus:
+            blamed[gpu] = _fail(gpu, FaultClass.LINK, links.gpus[gpu])
     return blamed
 
 
@@ -190,24 +197,9 @@ def _doubts(
     for test, why in {**weighed.configuration, **nondeterministic}.items():
         for device in evidence.devices:
             doubts[device.gpu][test, why] = None
-    for gpu, test, why in _too_little(evidence):
+    for gpu, test, why in too_little(evidence):
         doubts[gpu][test, why] = None
     return {gpu: tuple(found) for gpu, found in doubts.items()}
-
-
-def _too_little(evidence: Evidence) -> list[tuple[str, str, str]]:
-    """(GPU, test, why) for every GPU that did less of a required test than its declaration asks for."""
-    work: Counter[tuple[str, str, str]] = Counter()
-    for cast in evidence.casts:
-        work[cast.gpu, cast.test, "launches"] += cast.ballot.launches
-        work[cast.gpu, cast.test, "bytes"] += cast.ballot.bytes
-    found = []
-    for test, quota in evidence.quotas.items():
-        for device in evidence.devices:
-            launches, size = work[device.gpu, test, "launches"], work[device.gpu, test, "bytes"]
-            if launches < quota.min_launches or size < quota.min_bytes:
-                found.append((device.gpu, test, f"too little work: {launches} launches, {size} bytes checked"))
-    return found
 
 
 def _open(one: Round, blamed: Mapping[str, GpuVerdict]) -> set[str]:
@@ -272,6 +264,17 @@ def _tests(
             why = f"{split[0].case}: {split[0].tally.why}; those whom nothing else blames agree"
         made.append(TestVerdict(test=test, verdict=verdict, fault=fault, why=why))
     return tuple(made)
+
+
+def _over_links(test: TestVerdict, links: Linked) -> TestVerdict:
+    """The verdict of a test with what it found out about links, unless it has another one already."""
+    if test.verdict is not Verdict.PASS:
+        return test
+    if links.gpus and test.test in links.tests:
+        return replace(test, verdict=Verdict.FAIL, why=next(iter(links.gpus.values())))
+    if test.test in links.nondeterministic:
+        return replace(test, fault=FaultClass.COMM_NONDETERMINISM, why=links.nondeterministic[test.test])
+    return test
 
 
 def _injected(evidence: Evidence, blamed: Mapping[str, GpuVerdict]) -> tuple[Injected, ...]:

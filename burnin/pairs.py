@@ -68,7 +68,10 @@ def explain(wrong: Iterable[Edge], ranks: int) -> Explanation:
     # A GPU whose only failing partner is no GPU: nothing but itself and its way to the host or the switch is left.
     endpoints += [max(edge) for edge in edges if min(edge) < 0]
     return Explanation(
-        endpoints=tuple(sorted(set(endpoints))), links=links, shared=tuple(sorted(shared)), unclear=tuple(sorted(unclear))
+        endpoints=tuple(sorted(set(endpoints))),
+        links=links,
+        shared=tuple(sorted(shared)),
+        unclear=tuple(sorted(unclear)),
     )
 
 

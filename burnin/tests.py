@@ -61,6 +61,8 @@ class Declaration:
     needs: str
     maturity: str
     """`stable` or `new`."""
+    together: bool = False
+    """Whether all GPUs work on it together, in processes that are joined (`burnin.collectives`)."""
 
 
 def _own(test: str, what: str, *, levels: Iterable[str], required: Iterable[str], needs: str) -> Declaration:
@@ -93,6 +95,7 @@ def _computed(
     max_seconds: float = 120.0,
     quiet_seconds: float = 60.0,
     needs: str = "a GPU, or a CPU that stands in for it",
+    together: bool = False,
 ) -> Declaration:
     """A test that a workload computes on every GPU."""
     return Declaration(
@@ -109,6 +112,7 @@ def _computed(
         required=frozenset(efforts),
         needs=needs,
         maturity="new",
+        together=together,
     )
 
 
@@ -116,6 +120,8 @@ _SMALL = Effort(launches=20, rounds=2)
 """For devices that are computed on a CPU."""
 _FEW = Effort(launches=4, rounds=1)
 """The same for tests of many cases."""
+
+_TWO = "two GPUs, and a torch with NCCL, RCCL or gloo"
 
 TESTS: Mapping[str, Declaration] = {
     declaration.id: declaration
@@ -237,6 +243,36 @@ TESTS: Mapping[str, Declaration] = {
             levels=(),
             max_seconds=600.0,
             needs="95 % of the memory of a GPU",
+        ),
+        _computed(
+            "copy",
+            "copies from and to the host, and between every pair of GPUs, alone and at once: names the pair or the end",
+            "burnin.collectives.copies:Copy",
+            exact=True,
+            efforts={"cuda": Effort(launches=4, rounds=2), "cpu": _FEW, "sim": _FEW},
+            levels=("quick",),
+            needs=_TWO,
+            together=True,
+        ),
+        _computed(
+            "collective.exact",
+            "five collectives of order-free integers, every rank's result known, algorithms and protocols swept",
+            "burnin.collectives.reduce:CollectiveExact",
+            exact=True,
+            efforts={"cuda": Effort(launches=20, rounds=1), "cpu": _FEW, "sim": _FEW},
+            levels=("quick",),
+            needs=_TWO,
+            together=True,
+        ),
+        _computed(
+            "collective.repro",
+            "float reductions again and again: equal bits, or inside the bound of any order and recorded as such",
+            "burnin.collectives.reduce:CollectiveRepro",
+            exact=True,
+            efforts={"cuda": Effort(launches=100, rounds=1), "cpu": _FEW, "sim": _FEW},
+            levels=("quick",),
+            needs=_TWO,
+            together=True,
         ),
         _computed(
             "step",

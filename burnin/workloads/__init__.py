@@ -13,6 +13,8 @@ from burnin.spec import Ballot, Case, Elements, Inject, Proof
 if TYPE_CHECKING:
     import torch
 
+    from burnin.collectives.fabric import Fabric
+
 
 class MissingError(Exception):
     """A test cannot run here, and that says nothing about the GPU: one line, what is missing and what would help."""
@@ -29,6 +31,8 @@ class Context:
     """The fault planted on this GPU, if any; the workload hands its outputs through `burnin.inject`."""
     alive: Callable[[], None]
     """Call at least once a second of work: feeds the watchdog."""
+    fabric: "Fabric | None" = None
+    """How data travel to the other GPUs of the host, in tests over links; see `burnin.collectives`."""
 
 
 class Workload(Protocol):

@@ -60,7 +60,9 @@ def test_a_reduction_spreads_what_a_bad_sender_damaged() -> None:
 
 
 def test_two_gpus_share_their_only_link() -> None:
-    assert explain([(ALL, 1)], 2) == explain([(0, 1)], 2) == explain([(0, 1), (ALL, 1)], 2) == Explanation(links=((0, 1),))
+    assert (
+        explain([(ALL, 1)], 2) == explain([(0, 1)], 2) == explain([(0, 1), (ALL, 1)], 2) == Explanation(links=((0, 1),))
+    )
     assert explain([(0, 1), (HOST, 1)], 2) == Explanation(endpoints=(1,))
 
 
