@@ -113,8 +113,10 @@ def _kernel_hash() -> str:
     """Digest of the sources that decide what is computed."""
     root = Path(__file__).parent
     digest = blake2b(digest_size=8)
-    alone = (root / "seed.py", root / "checksum.py", root / "golden.py")
-    for path in sorted([*root.glob("kernels/*.py"), *root.glob("workloads/*.py"), *alone]):
+    alone = [root / f"{name}.py" for name in ("seed", "checksum", "golden", "arch")]
+    for path in sorted(
+        [*root.glob("kernels/*.py"), *root.glob("workloads/*.py"), *root.glob("collectives/*.py"), *alone]
+    ):
         digest.update(path.name.encode() + b"\0" + path.read_bytes() + b"\0")
     return digest.hexdigest()
 

@@ -9,6 +9,7 @@ import signal
 import socket
 import time
 from collections.abc import Iterator, Mapping
+from contextlib import AbstractContextManager
 from dataclasses import asdict
 from importlib import import_module
 from typing import Any
@@ -17,6 +18,8 @@ import torch
 
 from burnin import backends
 from burnin import inject as injection
+from burnin.collectives.fabric import Fabric, LostError, Simulated, StuckError, UnsupportedError
+from burnin.evidence import DeathKind
 from burnin.health import Reader
 from burnin.readers import open_reader
 from burnin.spec import Case, Inject, SpecError
@@ -34,19 +37,23 @@ from burnin.wire import (
     encode,
     unpack,
 )
-from burnin.workloads import Context, Workload, hostcpu
+from burnin.workloads import Context, MissingError, Workload, hostcpu
 
 ALIVE_EVERY_S = 0.5
 _PR_SET_PDEATHSIG = 1
 
 
 def main(line: socket.socket, setup: Mapping[str, Any]) -> None:
-    """Serve requests until the line ends. `setup`: backend; of a GPU also gpu (id), ordinal (torch's), threads."""
+    """Serve requests until the line ends.
+
+    `setup`: backend; of a GPU also gpu (id), ordinal (torch's), threads, world (GPUs in the run); of one in a gang also
+    gang, see `burnin.collectives.group.Group`.
+    """
     torch.set_num_threads(setup.get("threads", 1))
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the terminal's; the parent decides what it means
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
-    service = _Service(line, backend=setup["backend"], gpu=setup.get("gpu", ""), ordinal=setup.get("ordinal", 0))
+    service = _Service(line, setup)
     try:
         for request in _requests(line):
             _say(line, service.answer(request))
@@ -55,7 +62,10 @@ def main(line: socket.socket, setup: Mapping[str, Any]) -> None:
     except (RuntimeError, ArithmeticError, MemoryError, OSError, ImportError, LookupError, ValueError) as error:
         # Whatever the libraries raise is this GPU's crash, told in one line; bugs of other kinds show themselves.
         text = (str(error).strip() or "no message").splitlines()[0]
-        _say(line, {"failed": f"{type(error).__name__}: {text:.300}"})
+        kinds: dict[type[Exception], DeathKind] = {StuckError: DeathKind.HANG, LostError: DeathKind.LOST}
+        kind = kinds.get(type(error), DeathKind.CRASH)
+        failed = {"failed": f"{type(error).__name__}: {text:.300}", "kind": kind, "reached": service.reached}
+        _say(line, failed)
 
 
 def _say(line: socket.socket, message: Mapping[str, Any]) -> None:
@@ -71,11 +81,15 @@ def _requests(line: socket.socket) -> Iterator[Request]:
 class _Service:
     """Answers requests; keeps the workloads, which keep compiled kernels and buffers."""
 
-    def __init__(self, line: socket.socket, *, backend: str, gpu: str, ordinal: int) -> None:
+    def __init__(self, line: socket.socket, setup: Mapping[str, Any]) -> None:
         self._line = line
-        self._backend = backend
-        self._gpu = gpu
-        self._ordinal = ordinal
+        self._backend: str = setup["backend"]
+        self._gpu: str = setup.get("gpu", "")
+        self._ordinal: int = setup.get("ordinal", 0)
+        self._gang: Mapping[str, Any] | None = setup.get("gang")
+        self._fabric: Fabric | None = Simulated(setup["world"]) if setup.get("world") else None
+        self.reached = 0
+        """Ballots that this process has begun."""
         self._workloads: dict[str, Workload] = {}
         self._cases: dict[str, dict[str, Case]] = {}
         self._said_s = time.perf_counter()
@@ -103,33 +117,37 @@ class _Service:
     def _prove(self, request: Prove) -> dict[str, Any]:
         ctx = self._context(request.inject)
         case = self._case(request.workload, request.case, ctx)
-        return {"proof": asdict(self._workload(request.workload).prove(ctx, case, seed=request.seed))}
+        with self._scene(case):
+            return {"proof": asdict(self._workload(request.workload).prove(ctx, case, seed=request.seed))}
 
     def _vote(self, request: Vote) -> dict[str, Any]:
+        self._join()
+        self.reached += 1
         ctx = self._context(request.inject)
-        ballot = self._workload(request.workload).ballot(
-            ctx,
-            self._case(request.workload, request.case, ctx),
-            iteration=request.iteration,
-            seed=request.seed,
-            launches=request.launches,
-        )
+        case = self._case(request.workload, request.case, ctx)
+        try:
+            with self._scene(case):
+                ballot = self._workload(request.workload).ballot(
+                    ctx, case, iteration=request.iteration, seed=request.seed, launches=request.launches
+                )
+        except UnsupportedError as error:
+            return {"unsupported": str(error)}
         return {"ballot": asdict(ballot), "sensors": asdict(self._reader().sensors())}
 
     def _examine(self, request: Examine) -> dict[str, Any]:
         ctx = self._context(request.inject)
-        elements = self._workload(request.workload).examine(
-            ctx,
-            self._case(request.workload, request.case, ctx),
-            seed=request.seed,
-            launches=request.launches,
-            right=request.right,
-            tiles=request.tiles,
-        )
+        case = self._case(request.workload, request.case, ctx)
+        with self._scene(case):
+            elements = self._workload(request.workload).examine(
+                ctx, case, seed=request.seed, launches=request.launches, right=request.right, tiles=request.tiles
+            )
         return {"elements": asdict(elements) if elements is not None else None}
 
     def _list(self, test: str, workload: str, inject: Inject | None) -> dict[str, Any]:
-        cases = self._workload(workload).cases(self._context(None))
+        try:
+            cases = self._workload(workload).cases(self._context(None))
+        except MissingError as missing:
+            return {"cases": [], "refused": "", "missing": str(missing)}
         if any(case.test != test for case in cases):
             raise WireError(f"{workload} has cases of another test than {test}")
         refused = ""
@@ -138,7 +156,7 @@ class _Service:
                 injection.check(inject, cases)
             except SpecError as error:
                 refused = str(error)
-        return {"cases": [asdict(case) for case in cases], "refused": refused}
+        return {"cases": [asdict(case) for case in cases], "refused": refused, "missing": ""}
 
     def _workload(self, name: str) -> Workload:
         if name not in self._workloads:
@@ -152,9 +170,20 @@ class _Service:
             self._cases[workload] = {case.name: case for case in self._workload(workload).cases(ctx)}
         return self._cases[workload][name]
 
+    def _join(self) -> None:
+        """Join the gang, which takes all of its processes: not before there is something to do."""
+        if self._gang is not None:
+            device = backends.torch_device(self._backend, self._ordinal)
+            self._fabric = import_module("burnin.collectives.group").Group(self._gang, device)
+            self._gang = None
+
     def _context(self, inject: Inject | None) -> Context:
         device = backends.torch_device(self._backend, self._ordinal)
-        return Context(backend=self._backend, device=device, inject=inject, alive=self._alive)
+        return Context(backend=self._backend, device=device, inject=inject, alive=self._alive, fabric=self._fabric)
+
+    def _scene(self, case: Case) -> AbstractContextManager[None]:
+        """What a planted fault may depend on; the temperature is read only by one that does."""
+        return injection.scene(injection.Scene(case=case, celsius=lambda: self._reader().sensors().celsius))
 
     def _reader(self) -> Reader:
         if self._counters is None:
@@ -165,4 +194,4 @@ class _Service:
         now_s = time.perf_counter()
         if now_s - self._said_s >= ALIVE_EVERY_S:
             self._said_s = now_s
-            _say(self._line, {"alive": os.getpid()})
+            _say(self._line, {"alive": os.getpid(), "reached": self.reached})

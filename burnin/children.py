@@ -30,6 +30,8 @@ ATTEMPTS = 2
 """Processes that one GPU gets in a run: the first, and one more to see whether what happened happens again."""
 END_S = 0.5
 """How long a killed child is waited for."""
+GRACE_S = 1.0
+"""After one of a gang died: the others notice it, or say how far they came."""
 PRELOAD = ("burnin.preload",)
 """Imported once in the fork server."""
 
@@ -72,12 +74,22 @@ class _Child:
     owed: deque[Request] = field(default_factory=deque)
     begun_s: float = 0.0
     heard_s: float = 0.0
+    reached: int = 0
+    """Transfers that it has begun, as it said last."""
 
 
 class Children:
     """The children of a run, by GPU. Use as a context manager: leaving it ends them all."""
 
-    def __init__(self, *, monotonic: Callable[[], float], stop: Stop) -> None:
+    def __init__(self, *, monotonic: Callable[[], float], stop: Stop, together: bool = False) -> None:
+        """Nothing is started yet.
+
+        Args:
+            monotonic: clock in seconds.
+            stop: looked at several times a second.
+            together: the children wait for each other, so that none is started again alone: after the first death the
+                others have `GRACE_S` to say what they know, then `ask` returns.
+        """
         self._context = multiprocessing.get_context("forkserver")
         self._context.set_forkserver_preload(list(PRELOAD))
         self._monotonic = monotonic
@@ -85,6 +97,9 @@ class Children:
         self._children: dict[str, _Child] = {}
         self._selector = selectors.DefaultSelector()
         self.deaths: list[Death] = []
+        self._attempts = 1 if together else ATTEMPTS
+        self._together = together
+        self._broken_s: float | None = None
 
     def __enter__(self) -> Self:
         return self
@@ -101,6 +116,11 @@ class Children:
     def living(self) -> tuple[str, ...]:
         """The GPUs whose process can still be asked."""
         return tuple(child.gpu for child in self._children.values() if child.line is not None)
+
+    @property
+    def reached(self) -> dict[str, int]:
+        """GPU → transfers that its process has begun, as it said last."""
+        return {child.gpu: child.reached for child in self._children.values()}
 
     def start(self, gpu: str, setup: Mapping[str, Any]) -> None:
         """Start the process of one GPU; `setup` is what `burnin.child` needs to know (JSON). Raises StoppedError.
@@ -143,6 +163,8 @@ class Children:
             for key, _ in self._selector.select(POLL_S):
                 self._read(key.data, test, heard)
             now_s = self._monotonic()
+            if self._broken_s is not None and now_s - self._broken_s > GRACE_S:
+                return
             for child in self._children.values():
                 late = now_s - child.begun_s > limit_s
                 if child.owed and (late or now_s - child.heard_s > quiet_s):
@@ -204,8 +226,10 @@ class Children:
         try:
             for line in lines:
                 message = decode(bytes(line))
+                child.reached = int(message.get("reached", child.reached))
                 if "failed" in message:
-                    self._died(child, DeathKind.CRASH, str(message["failed"]), test)
+                    kind = DeathKind(message.get("kind", DeathKind.CRASH))
+                    self._died(child, kind, str(message["failed"]), test)
                     return
                 if "alive" not in message and child.owed:
                     heard(child.gpu, message)
@@ -226,7 +250,9 @@ class Children:
         """Record a death; start the process again unless it had its attempts."""
         self.deaths.append(Death(gpu=child.gpu, test=test, kind=kind, why=why))
         self._end(child)
-        if child.attempts < ATTEMPTS:
+        if self._together and self._broken_s is None:
+            self._broken_s = self._monotonic()
+        if child.attempts < self._attempts:
             self._spawn(child, test)
             self._send(child)
         else:

@@ -1,5 +1,6 @@
 """The command line of burn-in, and the only place where it reads real time and draws entropy."""
 
+import importlib
 import importlib.util
 import multiprocessing
 import os
@@ -149,6 +150,28 @@ def list_command() -> None:
     for declaration in TESTS.values():
         levels = ",".join(level for level in LEVELS if level in declaration.levels)
         click.echo(f"{declaration.id:12} {levels:11} {','.join(declaration.efforts):13} {declaration.what}")
+
+
+@command.command("coverage")
+@click.option("--quick", is_flag=True, help="A few trials of each fault (about a minute), not hundreds.")
+@click.option("--json", "json_path", type=click.Path(path_type=Path), help="Write the report; - is standard output.")
+@click.option("--seed", type=int, default=1, show_default=True, help="The same seed gives the same report.")
+@click.option("--level", default="quick", show_default=True, help=f"{' or '.join(LEVELS)}.")
+@click.option("--without", multiple=True, help="Leave out a test or cases, such as sfu or gemm.exact/fp8*; repeatable.")
+def coverage_command(*, quick: bool, json_path: Path | None, seed: int, level: str, without: tuple[str, ...]) -> int:
+    """Plant every known fault on simulated GPUs: who detects it? Exit codes: 0 targets met, 1 missed, 2, 3."""
+    _check_outputs({"json": json_path})
+    if importlib.util.find_spec("torch") is None:
+        raise CannotJudgeError(NO_TORCH)
+    coverage, show = (importlib.import_module(f"burnin.coverage.{name}") for name in ("run", "show"))
+    people = forgiving(sys.stderr if json_path == STDOUT else sys.stdout)
+    report = coverage.measure(
+        coverage.Asked(seed=seed, quick=quick, level=level, without=without), tick=show.ticker(forgiving(sys.stderr))
+    )
+    code = _write({"json": json_path}, {"json": show.to_json(report)} if json_path is not None else {}, report)
+    show.table(report, people)
+    print("\n".join(show.lines(report)), file=people)
+    return code
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

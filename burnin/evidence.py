@@ -1,5 +1,6 @@
 """What a run knows: every ballot, proof, death and counter, with who said it. Pure, torch-free; `judge` reads it."""
 
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from enum import StrEnum
@@ -47,6 +48,8 @@ class DeathKind(StrEnum):
 
     CRASH = "crash"
     HANG = "hang"
+    LOST = "lost"
+    """It could not go on because another process of its gang ended or stayed away; says nothing of its own GPU."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -106,3 +109,18 @@ class Evidence:
     ) -> "Evidence":
         """The evidence with more of it."""
         return replace(self, casts=self.casts + casts, proofs=self.proofs + proofs, examined=self.examined + examined)
+
+
+def too_little(evidence: Evidence) -> list[tuple[str, str, str]]:
+    """(GPU, test, why) for every GPU that did less of a required test than its declaration asks for."""
+    work: Counter[tuple[str, str, str]] = Counter()
+    for cast in evidence.casts:
+        work[cast.gpu, cast.test, "launches"] += cast.ballot.launches
+        work[cast.gpu, cast.test, "bytes"] += cast.ballot.bytes
+    found = []
+    for test, quota in evidence.quotas.items():
+        for device in evidence.devices:
+            launches, size = work[device.gpu, test, "launches"], work[device.gpu, test, "bytes"]
+            if launches < quota.min_launches or size < quota.min_bytes:
+                found.append((device.gpu, test, f"too little work: {launches} launches, {size} bytes checked"))
+    return found

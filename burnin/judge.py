@@ -8,14 +8,12 @@ from collections import Counter, defaultdict
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
-from burnin.evidence import Death, DeathKind, Evidence
+from burnin.deaths import memory_crashes, told, unresponsive
+from burnin.evidence import Evidence, too_little
+from burnin.links import LINK_TESTS, Linked, linked, without_links
 from burnin.spec import FaultClass, Verdict
 from burnin.vote import Outcome
 from burnin.weigh import Basis, Round, Weighed, Wrong, vote_of, weigh
-
-ECC_CRASH = "uncorrectable ECC"
-"""In a crash's text: the driver itself says that the memory is bad. Other crashes are no proof against a chip: a launch
-failure or an illegal address is more often a bug."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -82,21 +80,29 @@ def judge(evidence: Evidence) -> Judgement:
     """
     if evidence.host_cpu:  # its proofs are worth nothing; votes still are
         evidence = replace(evidence, proofs=())
-    weighed = weigh(evidence)
+    everything, links = weigh(evidence), linked(evidence)
+    weighed = without_links(everything)
+    weighed = replace(weighed, configuration={**weighed.configuration, **links.configuration})
+    contested = {wrong.gpu for wrong in weighed.wrongs if wrong.basis is Basis.CONTESTED}
+    if len(contested) > 1:  # these GPUs have nothing in common but the CPU that accuses them
+        why = f"it refutes results of {len(contested)} GPUs that all others confirm"
+        return judge(replace(evidence, host_cpu=why))
     nondeterministic = _nondeterministic(weighed)
     wrongs = tuple(
         wrong for wrong in weighed.wrongs if not (wrong.test in nondeterministic and wrong.basis is not Basis.GOLDEN)
     )
-    blamed = {} if evidence.gaps else _blamed(evidence, weighed, wrongs)
+    blamed = {} if evidence.gaps else _blamed(evidence, weighed, wrongs, links)
     doubts = _doubts(evidence, weighed, wrongs, blamed, nondeterministic)
+    doubts = {gpu: doubts.get(gpu, ()) + links.doubts.get(gpu, ()) for gpu in {**doubts, **links.doubts}}
     injected = _injected(evidence, blamed)
     unfound = {one.gpu: _unfound(one) for one in injected if not one.found}
     gpus = tuple(
         blamed.get(device.gpu) or _unblamed(device.gpu, doubts.get(device.gpu, ()), unfound, evidence)
         for device in evidence.devices
     )
-    tests = _tests(evidence, weighed, nondeterministic, blamed, doubts)
+    tests = tuple(_over_links(test, links) for test in _tests(evidence, weighed, nondeterministic, blamed, doubts))
     verdict, why = _run(evidence, weighed, gpus, tests, injected)
+    wrongs += tuple(wrong for wrong in everything.wrongs if wrong.test in LINK_TESTS)
     return Judgement(verdict=verdict, why=why, gpus=gpus, tests=tests, wrongs=wrongs, injected=injected)
 
 
@@ -115,22 +121,22 @@ def _nondeterministic(weighed: Weighed) -> dict[str, str]:
     }
 
 
-def _blamed(evidence: Evidence, weighed: Weighed, wrongs: tuple[Wrong, ...]) -> dict[str, GpuVerdict]:
+def _blamed(evidence: Evidence, weighed: Weighed, wrongs: tuple[Wrong, ...], links: Linked) -> dict[str, GpuVerdict]:
     """GPU → its verdict, for those with enough evidence against them. The strongest kind names the class."""
     blamed: dict[str, GpuVerdict] = {}
+    injured = memory_crashes(evidence) | {injury.gpu: injury.why for injury in reversed(evidence.injuries)}
+    hung = unresponsive(evidence)
     for device in evidence.devices:
         gpu = device.gpu
-        injuries = [injury.why for injury in evidence.injuries if injury.gpu == gpu]
-        deaths = [death for death in evidence.deaths if death.gpu == gpu]
-        ecc = [death.why for death in deaths if ECC_CRASH in death.why]
-        hangs = [death for death in deaths if death.kind is DeathKind.HANG]
         against = _by_results(gpu, weighed, tuple(wrong for wrong in wrongs if wrong.gpu == gpu))
-        if injuries or ecc:
-            blamed[gpu] = _fail(gpu, FaultClass.MEMORY, (injuries + ecc)[0])
+        if gpu in injured:
+            blamed[gpu] = _fail(gpu, FaultClass.MEMORY, injured[gpu])
         elif against is not None:
             blamed[gpu] = against
-        elif len(hangs) > 1:
-            blamed[gpu] = _fail(gpu, FaultClass.UNRESPONSIVE, f"hung twice: {hangs[0].why}; {hangs[1].why}")
+        elif gpu in hung:
+            blamed[gpu] = _fail(gpu, FaultClass.UNRESPONSIVE, hung[gpu])
+        elif gpu in links.gpus:
+            blamed[gpu] = _fail(gpu, FaultClass.LINK, links.gpus[gpu])
     return blamed
 
 
@@ -140,7 +146,7 @@ def _fail(gpu: str, fault: FaultClass, why: str, strikes: int = 0) -> GpuVerdict
 
 def _by_results(gpu: str, weighed: Weighed, wrongs: tuple[Wrong, ...]) -> GpuVerdict | None:
     """The class that wrong results give: persistent when wrong again on a retest, transient when never again."""
-    hard = [wrong for wrong in wrongs if wrong.basis is not Basis.SELF]
+    hard = [wrong for wrong in wrongs if wrong.basis in {Basis.GOLDEN, Basis.MAJORITY}]
     again = [wrong for wrong in hard if wrong.retest]
     before = [wrong for wrong in hard if not wrong.retest]
     retests = sum(one.retest and gpu in one.ballots for one in weighed.rounds)
@@ -180,7 +186,7 @@ def _doubts(
     """GPU → (test, why it cannot be judged by it)."""
     doubts: dict[str, dict[tuple[str, str], None]] = defaultdict(dict)
     for death in evidence.deaths:
-        doubts[death.gpu][death.test, _death(death)] = None
+        doubts[death.gpu][death.test, told(death)] = None
     for one in weighed.rounds:
         if one.tally.outcome is Outcome.UNDECIDED and one.test not in nondeterministic:
             for gpu in _open(one, blamed):
@@ -191,28 +197,9 @@ def _doubts(
     for test, why in {**weighed.configuration, **nondeterministic}.items():
         for device in evidence.devices:
             doubts[device.gpu][test, why] = None
-    for gpu, test, why in _too_little(evidence):
+    for gpu, test, why in too_little(evidence):
         doubts[gpu][test, why] = None
     return {gpu: tuple(found) for gpu, found in doubts.items()}
-
-
-def _too_little(evidence: Evidence) -> list[tuple[str, str, str]]:
-    """(GPU, test, why) for every GPU that did less of a required test than its declaration asks for."""
-    work: Counter[tuple[str, str, str]] = Counter()
-    for cast in evidence.casts:
-        work[cast.gpu, cast.test, "launches"] += cast.ballot.launches
-        work[cast.gpu, cast.test, "bytes"] += cast.ballot.bytes
-    found = []
-    for test, quota in evidence.quotas.items():
-        for device in evidence.devices:
-            launches, size = work[device.gpu, test, "launches"], work[device.gpu, test, "bytes"]
-            if launches < quota.min_launches or size < quota.min_bytes:
-                found.append((device.gpu, test, f"too little work: {launches} launches, {size} bytes checked"))
-    return found
-
-
-def _death(death: Death) -> str:
-    return f"its process {'crashed' if death.kind is DeathKind.CRASH else 'hung'}: {death.why}"
 
 
 def _open(one: Round, blamed: Mapping[str, GpuVerdict]) -> set[str]:
@@ -277,6 +264,17 @@ def _tests(
             why = f"{split[0].case}: {split[0].tally.why}; those whom nothing else blames agree"
         made.append(TestVerdict(test=test, verdict=verdict, fault=fault, why=why))
     return tuple(made)
+
+
+def _over_links(test: TestVerdict, links: Linked) -> TestVerdict:
+    """The verdict of a test with what it found out about links, unless it has another one already."""
+    if test.verdict is not Verdict.PASS:
+        return test
+    if links.gpus and test.test in links.tests:
+        return replace(test, verdict=Verdict.FAIL, why=next(iter(links.gpus.values())))
+    if test.test in links.nondeterministic:
+        return replace(test, fault=FaultClass.COMM_NONDETERMINISM, why=links.nondeterministic[test.test])
+    return test
 
 
 def _injected(evidence: Evidence, blamed: Mapping[str, GpuVerdict]) -> tuple[Injected, ...]:

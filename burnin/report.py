@@ -13,6 +13,7 @@ from typing import Any
 from xml.etree import ElementTree as ET
 
 from burnin.ballots import host_ballots
+from burnin.chance import never_seen_bound
 from burnin.judge import GpuVerdict, TestVerdict
 from burnin.result import Result
 from burnin.spec import SCHEMA, ExitCode, FaultClass, Verdict
@@ -58,6 +59,7 @@ def build(result: Result) -> dict[str, Any]:
         ],
         "gpus": [_gpu(result, gpu) for gpu in judgement.gpus],
         "tests": _tests(result),
+        "clean": _clean(result),
         "not_run": [{"id": one.test, "why": one.why, "required": one.required} for one in result.not_run],
         "signatures": signatures,
         "signatures_total": len(judgement.wrongs),
@@ -104,8 +106,8 @@ def _signature(result: Result, wrong: Wrong, index: dict[str, int]) -> dict[str,
     tiles = wrong.tiles
     operation = None
     if ballot is not None and right is not None:
-        pairs = zip(ballot.trace, right.trace, strict=False)
-        operation = next((mine[0] for mine, theirs in pairs if mine != theirs), None)
+        theirs = dict(right.trace)
+        operation = next((name for name, value in ballot.trace if theirs.get(name, value) != value), None)
     sensors = next((cast.sensors for cast in result.evidence.casts if cast.ballot is ballot), None)
     test = SELFTEST_WORKLOAD if wrong.test == "selftest" else wrong.test
     return {
@@ -198,6 +200,13 @@ def _tests(result: Result) -> list[dict[str, Any]]:
             }
         )
     return rows
+
+
+def _clean(result: Result) -> dict[str, Any]:
+    """Launches of GPUs that passed with no fault planted, and the rate of false verdicts that they leave possible."""
+    passed = {gpu.gpu for gpu in result.judgement.gpus if gpu.verdict is Verdict.PASS}
+    counted = 0 if result.options.inject else sum(c.ballot.launches for c in result.evidence.casts if c.gpu in passed)
+    return {"launches": counted, "false_verdict_upper_bound": never_seen_bound(counted)}
 
 
 def _verdict(result: Result, test: str, judged: dict[str, TestVerdict]) -> tuple[Verdict, str, FaultClass]:

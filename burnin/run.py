@@ -10,6 +10,7 @@ from typing import Any
 
 from burnin import selftest
 from burnin.children import Answer, Children
+from burnin.collectives.gang import Gang
 from burnin.evidence import Injury, Quota
 from burnin.health import Counters, compare
 from burnin.options import Options, check, check_inject, select
@@ -66,6 +67,7 @@ def run(
             table=table,
             state=state,
             children=children,
+            stop=stop,
             progress=progress,
             monotonic=monotonic,
             announce=announce,
@@ -93,10 +95,12 @@ class _Runner:
         table: Mapping[str, Declaration],
         state: State,
         children: Children,
+        stop: Stop,
         progress: Progress,
         monotonic: Callable[[], float],
         announce: Callable[[], None],
     ) -> None:
+        self._stop = stop
         self._announce = announce
         self._options = options
         self._declarations = declarations
@@ -107,6 +111,7 @@ class _Runner:
         self._monotonic = monotonic
         self._session: Session | None = None
         self._before: dict[str, Counters] = {}
+        self._setups: dict[str, dict[str, Any]] = {}
 
     def go(self) -> None:
         """All phases, in order. Raises StoppedError, SpecError, CannotJudgeError."""
@@ -118,9 +123,11 @@ class _Runner:
         self._children.end(HOST)
         # Proofs run on the CPU, side by side; a GPU that is computed on a CPU has one thread, as its neighbours do.
         threads = max(1, len(os.sched_getaffinity(0)) // len(state.devices)) if state.backend == "cuda" else 1
+        world = len(state.devices) if state.backend == "sim" else None
         for device in state.devices:
             setup = {"backend": state.backend, "gpu": device.gpu, "ordinal": ordinals.get(device.gpu, 0)}
-            self._children.start(device.gpu, setup | {"threads": threads})
+            self._setups[device.gpu] = setup | {"threads": threads, "world": world}
+            self._children.start(device.gpu, self._setups[device.gpu])
         session = self._session = Session(
             self._children, state.devices, monotonic=self._monotonic, progress=self._progress
         )
@@ -129,6 +136,15 @@ class _Runner:
         cases = self._list_cases(session, {d.id: d for d in [exact, *computed]}, inject)
         self._announce()
         self._progress.devices(state.devices)
+        for declaration in computed:
+            if declaration.id in session.missing:
+                # A host of one GPU has no links: only whoever names such a test asks for the impossible.
+                named = declaration.id in options.tests
+                alone = declaration.together and len(state.devices) == 1 and not named
+                required = state.backend in declaration.required and not alone
+                why = session.missing[declaration.id]
+                state.not_run.append(NotRun(test=declaration.id, why=why, required=required))
+        computed = [d for d in computed if d.id not in session.missing]
         state.evidence = replace(state.evidence, quotas={d.id: _quota(d) for d in computed})
         self._before = self._count()
         if self._selftest(session, exact, cases[exact.id], inject):
@@ -199,10 +215,16 @@ class _Runner:
         self, session: Session, declarations: Mapping[str, Declaration], inject: Mapping[str, Inject]
     ) -> dict[str, tuple[Case, ...]]:
         """Cases by test. Raises SpecError for a planted fault that can change none of them."""
-        cases, refusals = {}, []
+        cases: dict[str, tuple[Case, ...]] = {}
+        refusals = []
         for declaration in declarations.values():
+            if declaration.together and len(self._state.devices) == 1:
+                session.missing[declaration.id] = "it takes two GPUs, and this run has one"
+                cases[declaration.id] = ()
+                continue
             cases[declaration.id], refused = session.list_cases(declaration, inject)
-            refusals.append(refused)
+            if declaration.id not in session.missing:
+                refusals.append(refused)
         if refusals and all(refusals):
             raise SpecError(refusals[0][0])
         return cases
@@ -240,9 +262,19 @@ class _Runner:
             inject=inject,
             seed=self._options.seed,
             common=not declaration.exact,
+            examine=not declaration.together,
         )
+        if declaration.together and self._state.backend != "sim":  # simulated links need no second process
+            session = self._session = self._ganged()
         self._state.evidence = merge(self._state.evidence, session.carry_out(task))
         self._state.test_elapsed_s[declaration.id] = self._monotonic() - begun_s
+
+    def _ganged(self) -> Session:
+        """A session whose votes are cast by processes that are joined."""
+        gang = Gang(
+            self._children, self._setups, monotonic=self._monotonic, stop=self._stop, note=self._state.notes.append
+        )
+        return Session(gang, self._state.devices, monotonic=self._monotonic, progress=self._progress)
 
     def _count(self) -> dict[str, Counters]:
         """The health counters of every GPU that answers."""

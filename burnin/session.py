@@ -3,11 +3,12 @@
 The same path serves the level's tests and the self-test, which only hands in faults to plant.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from hashlib import blake2b
+from typing import Protocol
 
-from burnin.children import Answer, Children
+from burnin.children import Answer, Heard
 from burnin.evidence import Cast, Evidence, Examined, Shown
 from burnin.health import Sensors
 from burnin.options import SEED_LIMIT
@@ -59,12 +60,25 @@ class Task:
     """Whether to find the wrong elements of wrong results, for their signatures."""
 
 
+class Crew(Protocol):
+    """Who computes for a session: processes of GPUs (`burnin.children`), or a simulated host (`burnin.coverage`)."""
+
+    @property
+    def living(self) -> tuple[str, ...]:
+        """The GPUs that can still be asked."""
+
+    def ask(
+        self, asks: Mapping[str, Sequence[Request]], *, test: str, quiet_s: float, limit_s: float, heard: Heard
+    ) -> None:
+        """Have the requests answered; see `burnin.children.Children.ask`."""
+
+
 class Session:
     """Tests on a set of devices."""
 
     def __init__(
         self,
-        children: Children,
+        children: Crew,
         devices: tuple[Device, ...],
         *,
         monotonic: Callable[[], float],
@@ -74,6 +88,8 @@ class Session:
         self.devices = devices
         self._monotonic = monotonic
         self._progress = progress
+        self.missing: dict[str, str] = {}
+        """Test → why it has no cases here, as `list_cases` heard."""
         self.partial: Evidence | None = None
         """What the task in progress has found so far; a run that is stopped reports it."""
 
@@ -98,6 +114,8 @@ class Session:
             self._ask({self.living[0]: requests}, declaration, lambda _, answer: heard.append(answer))
         if len(heard) < len(requests):
             return (), []
+        if heard[0]["missing"]:
+            self.missing[declaration.id] = str(heard[0]["missing"])
         cases = tuple(made(Case, fields) for fields in heard[0]["cases"])
         return cases, [str(answer["refused"]) for answer in heard if answer["refused"]]
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from burnin.spec import SpecError
 
-LEVELS = ("self", "smoke")
+LEVELS = ("self", "smoke", "quick")
 """The levels that exist, from the shortest to the longest."""
 
 BACKENDS = ("cuda", "cpu", "sim")
@@ -61,6 +61,8 @@ class Declaration:
     needs: str
     maturity: str
     """`stable` or `new`."""
+    together: bool = False
+    """Whether all GPUs work on it together, in processes that are joined (`burnin.collectives`)."""
 
 
 def _own(test: str, what: str, *, levels: Iterable[str], required: Iterable[str], needs: str) -> Declaration:
@@ -82,7 +84,19 @@ def _own(test: str, what: str, *, levels: Iterable[str], required: Iterable[str]
     )
 
 
-def _computed(test: str, what: str, workload: str, *, exact: bool, efforts: Mapping[str, Effort]) -> Declaration:
+def _computed(
+    test: str,
+    what: str,
+    workload: str,
+    *,
+    exact: bool,
+    efforts: Mapping[str, Effort],
+    levels: Iterable[str] = ("smoke", "quick"),
+    max_seconds: float = 120.0,
+    quiet_seconds: float = 60.0,
+    needs: str = "a GPU, or a CPU that stands in for it",
+    together: bool = False,
+) -> Declaration:
     """A test that a workload computes on every GPU."""
     return Declaration(
         id=test,
@@ -92,17 +106,22 @@ def _computed(test: str, what: str, workload: str, *, exact: bool, efforts: Mapp
         efforts=efforts,
         min_launches=min(effort.launches for effort in efforts.values()),
         min_bytes=1 << 12,
-        max_seconds=120.0,
-        quiet_seconds=60.0,
-        levels=frozenset({"smoke"}),
+        max_seconds=max_seconds,
+        quiet_seconds=quiet_seconds,
+        levels=frozenset(levels),
         required=frozenset(efforts),
-        needs="a GPU, or a CPU that stands in for it",
+        needs=needs,
         maturity="new",
+        together=together,
     )
 
 
-_SMALL = Effort(launches=20, rounds=4)
+_SMALL = Effort(launches=20, rounds=2)
 """For devices that are computed on a CPU."""
+_FEW = Effort(launches=4, rounds=1)
+"""The same for tests of many cases."""
+
+_TWO = "two GPUs, and a torch with NCCL, RCCL or gloo"
 
 TESTS: Mapping[str, Declaration] = {
     declaration.id: declaration
@@ -134,14 +153,126 @@ TESTS: Mapping[str, Declaration] = {
             "burnin.workloads.gemm:GemmExact",
             exact=True,
             # One round at least: with a single GPU every case of every round is proved on the CPU, which takes longest.
-            efforts={"cuda": Effort(launches=20, rounds=1, seconds=20.0), "cpu": _SMALL, "sim": _SMALL},
+            efforts={"cuda": Effort(launches=20, rounds=1, seconds=12.0), "cpu": _SMALL, "sim": _SMALL},
         ),
         _computed(
             "gemm.vote",
             "matrix products of full-mantissa numbers, equal on all GPUs of a vote key and on every launch",
             "burnin.workloads.gemm:GemmVote",
             exact=False,
-            efforts={"cuda": Effort(launches=20, rounds=2, seconds=15.0), "cpu": _SMALL, "sim": _SMALL},
+            efforts={"cuda": Effort(launches=20, rounds=2, seconds=8.0), "cpu": _SMALL, "sim": _SMALL},
+        ),
+        _computed(
+            "gemm.pattern",
+            "matrix products of bit patterns: checkerboards, inverses, walking bits, subnormals, toggles",
+            "burnin.workloads.gemm:GemmPattern",
+            exact=False,
+            efforts={"cuda": Effort(launches=20, rounds=2), "cpu": _FEW, "sim": _FEW},
+            levels=("quick",),
+        ),
+        _computed(
+            "gemm.smvote",
+            "one tile on every multiprocessor, all equal and equal to the CPU's: names the one that is not",
+            "burnin.workloads.units:SmVote",
+            exact=True,
+            efforts={"cuda": Effort(launches=20, rounds=1, seconds=2.0), "cpu": _FEW, "sim": _FEW},
+        ),
+        _computed(
+            "attention",
+            "causal attention over sequences of many lengths, forward and backward; the library's forward",
+            "burnin.workloads.attention:Attention",
+            exact=False,
+            efforts={"cuda": Effort(launches=20, rounds=1, seconds=4.0), "cpu": _FEW, "sim": _FEW},
+        ),
+        _computed(
+            "int",
+            "SHA-256's rounds, CRC-32C, 64-bit multiply-adds, set bits: equal to the CPU's",
+            "burnin.workloads.integers:Integers",
+            exact=True,
+            efforts={"cuda": Effort(launches=20, rounds=1, seconds=1.0), "cpu": _FEW, "sim": _FEW},
+        ),
+        _computed(
+            "sfu",
+            "special functions, softmax, rmsnorm equal on all GPUs of a vote key; conversions equal to the CPU's",
+            "burnin.workloads.sfu:Sfu",
+            exact=False,
+            efforts={"cuda": Effort(launches=20, rounds=2, seconds=4.0), "cpu": _FEW, "sim": _FEW},
+            levels=("quick",),
+        ),
+        _computed(
+            "embedding",
+            "bags gathered and gradients scattered in sorted order; integers equal to the CPU's",
+            "burnin.workloads.embedding:Embedding",
+            exact=False,
+            efforts={"cuda": Effort(launches=20, rounds=1, seconds=4.0), "cpu": _FEW, "sim": _FEW},
+            levels=("quick",),
+        ),
+        _computed(
+            "reduction",
+            "columns of integers summed by a tree and by atomic additions, equal to the CPU's",
+            "burnin.workloads.reduction:Reduction",
+            exact=True,
+            efforts={"cuda": Effort(launches=20, rounds=1, seconds=2.0), "cpu": _FEW, "sim": _FEW},
+            levels=("quick",),
+        ),
+        _computed(
+            "eigh",
+            "eigenvectors by the library: residual and orthogonality within bounds, equal on all GPUs of a vote key",
+            "burnin.workloads.eigh:Eigh",
+            exact=False,
+            efforts={"cuda": Effort(launches=3, rounds=1), "cpu": _FEW, "sim": _FEW},
+            levels=(),
+        ),
+        _computed(
+            "inductor",
+            "a graph compiled by torch.compile: near the uncompiled one, equal on all GPUs of a vote key",
+            "burnin.workloads.inductor:Inductor",
+            exact=False,
+            efforts={"cuda": Effort(launches=20, rounds=1), "cpu": _FEW, "sim": _FEW},
+            levels=(),
+            max_seconds=300.0,
+            quiet_seconds=180.0,
+            needs="a C++ compiler; on a GPU also triton",
+        ),
+        _computed(
+            "hbm",
+            "marches over nearly all memory: addresses, inversions, spaced and random words, moved blocks",
+            "burnin.workloads.memory:Hbm",
+            exact=True,
+            efforts={"cuda": Effort(launches=2, rounds=2), "cpu": _FEW, "sim": _FEW},
+            levels=(),
+            max_seconds=600.0,
+            needs="95 % of the memory of a GPU",
+        ),
+        _computed(
+            "copy",
+            "copies from and to the host, and between every pair of GPUs, alone and at once: names the pair or the end",
+            "burnin.collectives.copies:Copy",
+            exact=True,
+            efforts={"cuda": Effort(launches=4, rounds=2), "cpu": _FEW, "sim": _FEW},
+            levels=("quick",),
+            needs=_TWO,
+            together=True,
+        ),
+        _computed(
+            "collective.exact",
+            "five collectives of order-free integers, every rank's result known, algorithms and protocols swept",
+            "burnin.collectives.reduce:CollectiveExact",
+            exact=True,
+            efforts={"cuda": Effort(launches=20, rounds=1), "cpu": _FEW, "sim": _FEW},
+            levels=("quick",),
+            needs=_TWO,
+            together=True,
+        ),
+        _computed(
+            "collective.repro",
+            "float reductions again and again: equal bits, or inside the bound of any order and recorded as such",
+            "burnin.collectives.reduce:CollectiveRepro",
+            exact=True,
+            efforts={"cuda": Effort(launches=100, rounds=1), "cpu": _FEW, "sim": _FEW},
+            levels=("quick",),
+            needs=_TWO,
+            together=True,
         ),
         _computed(
             "step",
@@ -149,7 +280,7 @@ TESTS: Mapping[str, Declaration] = {
             "burnin.workloads.step:Step",
             exact=False,
             efforts={
-                "cuda": Effort(launches=20, rounds=2, seconds=8.0),
+                "cuda": Effort(launches=20, rounds=2, seconds=4.0),
                 "cpu": Effort(launches=2, rounds=1),
                 "sim": Effort(launches=2, rounds=1),
             },

@@ -22,6 +22,8 @@ class Basis(StrEnum):
     MAJORITY = "majority"
     SELF = "itself"
     """Its own launches differ and nothing says which is right."""
+    CONTESTED = "contested"
+    """The CPU refuted one launch, all others on this input are confirmed: either of the two may have slipped."""
 
 
 Input = tuple[str, str, int]
@@ -162,12 +164,16 @@ def weigh(evidence: Evidence) -> Weighed:
     for one in all_rounds:
         alike = _alike(one, keys) | _all_refuted(one, evidence)
         if alike:
-            configuration.setdefault(one.test, _configuration(one, alike))
+            how = "in the same way" if len({vote_of(gpu, one.ballots[gpu]) for gpu in alike}) == 1 else "at once"
+            why = f"{one.case}: {len(alike)} of {len(one.ballots)} GPUs are wrong {how}"
+            configuration.setdefault(one.test, why)
             excused |= {(one.input, gpu) for gpu in alike}
         wrongs.extend(wrong for wrong in _wrongs(one) if wrong.gpu not in alike)
     for shown in evidence.proofs:
         at = (shown.test, shown.proof.case, shown.proof.seed)
         if shown.proof.fingerprint is None and (at, shown.gpu) not in excused:
+            confirmed = any(one.input == at and _confirms(one, shown.gpu) for one in all_rounds)
+            what = "one launch, not the others" if confirmed else "its result"
             wrongs.append(
                 Wrong(
                     gpu=shown.gpu,
@@ -176,11 +182,11 @@ def weigh(evidence: Evidence) -> Weighed:
                     iteration=None,
                     seed=shown.proof.seed,
                     retest=shown.retest,
-                    basis=Basis.GOLDEN,
+                    basis=Basis.CONTESTED if confirmed else Basis.GOLDEN,
                     ballot=None,
                     reference=None,
                     right=None,
-                    why=f"the CPU refuted its result: {shown.proof.why}",
+                    why=f"the CPU refuted {what}: {shown.proof.why}",
                 )
             )
     conflicts = tuple(
@@ -189,6 +195,13 @@ def weigh(evidence: Evidence) -> Weighed:
         if len(proved) > 1
     )
     return Weighed(rounds=all_rounds, wrongs=tuple(wrongs), configuration=configuration, conflicts=conflicts)
+
+
+def _confirms(one: Round, gpu: str) -> bool:
+    """Whether what this GPU said is a golden, or what at least three say."""
+    votes = {name: vote_of(name, ballot) for name, ballot in one.ballots.items()}
+    enough = one.tally.outcome is Outcome.GOLDEN or list(votes.values()).count(votes.get(gpu, "")) >= MIN_MAJORITY
+    return enough and gpu in votes and votes[gpu] == one.tally.reference
 
 
 def _wrongs(one: Round) -> list[Wrong]:
@@ -228,9 +241,11 @@ def _why(one: Round, gpu: str, basis: Basis) -> str:
 
 
 def _alike(one: Round, keys: Mapping[str, str]) -> set[str]:
-    """Dissenters of an exact round that are wrong in the same way, as chips do not fail independently."""
+    """Dissenters of an exact round that are wrong in the same way, or most GPUs at once: chips do not fail so."""
     if not one.exact or not one.tally.dissenters:
         return set()
+    if len(one.tally.dissenters) >= max(MIN_MAJORITY, len(one.ballots) // 2 + 1):  # a race gives each its own error
+        return set(one.tally.dissenters)
     same: dict[str, set[str]] = defaultdict(set)
     for gpu in one.tally.dissenters:
         same[vote_of(gpu, one.ballots[gpu])].add(gpu)
@@ -258,10 +273,6 @@ def _all_refuted(one: Round, evidence: Evidence) -> set[str]:
         if (shown.test, shown.proof.case, shown.proof.seed) == one.input and shown.proof.fingerprint is None
     }
     return set(one.ballots) if refuted >= set(one.ballots) else set()
-
-
-def _configuration(one: Round, alike: set[str]) -> str:
-    return f"{one.case}: {len(alike)} of {len(one.ballots)} GPUs are wrong in the same way"
 
 
 def proofs_needed(

@@ -48,3 +48,85 @@ def multiply_on_device(a: torch.Tensor, bt: torch.Tensor, out: torch.Tensor, pre
     from burnin.kernels.gemm import launch  # noqa: PLC0415 - imports triton
 
     launch(a, bt, out, precision=precision)
+
+
+def same_tile_on_device(
+    a: torch.Tensor, bt: torch.Tensor, out: torch.Tensor, units: torch.Tensor, *, plain: bool, precision: str, unit: str
+) -> None:
+    """Compute one tile on every multiprocessor; see `burnin.kernels.units.launch`."""
+    from burnin.kernels.units import launch  # noqa: PLC0415 - imports triton
+
+    launch(a, bt, out, units, plain=plain, precision=precision, unit=unit)
+
+
+def special_on_device(out: torch.Tensor, x: torch.Tensor, op: str) -> None:
+    """Apply a special function; see `burnin.kernels.functions.launch_special`."""
+    from burnin.kernels.functions import launch_special  # noqa: PLC0415 - imports triton
+
+    launch_special(out, x, op)
+
+
+def integers_on_device(outputs: tuple[torch.Tensor, ...], words: torch.Tensor, rounds: int) -> None:
+    """Compute the integer functions; see `burnin.kernels.functions.launch_integers`."""
+    from burnin.kernels.functions import launch_integers  # noqa: PLC0415 - imports triton
+
+    launch_integers(outputs, words, rounds)
+
+
+def atomic_sums_on_device(out: torch.Tensor, matrix: torch.Tensor) -> None:
+    """Sum columns by atomic additions; see `burnin.kernels.functions.launch_atomic_sums`."""
+    from burnin.kernels.functions import launch_atomic_sums  # noqa: PLC0415 - imports triton
+
+    launch_atomic_sums(out, matrix)
+
+
+def gather_on_device(out: torch.Tensor, table: torch.Tensor, indices: torch.Tensor) -> None:
+    """Sum bags of rows; see `burnin.kernels.embedding.launch_gather`."""
+    from burnin.kernels.embedding import launch_gather  # noqa: PLC0415 - imports triton
+
+    launch_gather(out, table, indices)
+
+
+def scatter_on_device(out: torch.Tensor, gradient: torch.Tensor, starts: torch.Tensor, order: torch.Tensor) -> None:
+    """Sum gradients by row; see `burnin.kernels.embedding.launch_scatter`."""
+    from burnin.kernels.embedding import launch_scatter  # noqa: PLC0415 - imports triton
+
+    launch_scatter(out, gradient, starts, order)
+
+
+def attend_on_device(
+    inputs: tuple[torch.Tensor, ...],
+    outputs: tuple[torch.Tensor, ...],
+    lse: torch.Tensor,
+    offsets: torch.Tensor,
+    blocks: torch.Tensor,
+) -> None:
+    """Run attention forward and backward; see `burnin.kernels.attention.launch`."""
+    from burnin.kernels.attention import launch  # noqa: PLC0415 - imports triton
+
+    (q, k, v, do), (o, dq, dk, dv) = inputs, outputs
+    launch((q, k, v, do), (o, dq, dk, dv), lse, offsets, blocks)
+
+
+def write_on_device(words: torch.Tensor, key: int, pattern: int, phase: int) -> None:
+    """Write a pattern over memory; see `burnin.kernels.memory.launch_write`."""
+    from burnin.kernels.memory import launch_write  # noqa: PLC0415 - imports triton
+
+    launch_write(words, key, pattern, phase)
+
+
+def check_on_device(
+    found: torch.Tensor,
+    words: torch.Tensor,
+    key: int,
+    pattern: int,
+    phase: int,
+    *,
+    flip: int,
+    invert: bool,
+    down: bool,
+) -> None:
+    """Check a pattern in memory; see `burnin.kernels.memory.launch_check`."""
+    from burnin.kernels.memory import launch_check  # noqa: PLC0415 - imports triton
+
+    launch_check(found, words, key, pattern, phase, flip=flip, invert=invert, down=down)

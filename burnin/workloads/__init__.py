@@ -13,6 +13,12 @@ from burnin.spec import Ballot, Case, Elements, Inject, Proof
 if TYPE_CHECKING:
     import torch
 
+    from burnin.collectives.fabric import Fabric
+
+
+class MissingError(Exception):
+    """A test cannot run here, and that says nothing about the GPU: one line, what is missing and what would help."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Context:
@@ -25,13 +31,19 @@ class Context:
     """The fault planted on this GPU, if any; the workload hands its outputs through `burnin.inject`."""
     alive: Callable[[], None]
     """Call at least once a second of work: feeds the watchdog."""
+    fabric: "Fabric | None" = None
+    """How data travel to the other GPUs of the host, in tests over links; see `burnin.collectives`."""
 
 
 class Workload(Protocol):
     """One test. Stateless between calls, except for compiled kernels and buffers it may keep on the device."""
 
     def cases(self, ctx: Context) -> tuple[Case, ...]:
-        """The cases that exist on this backend, in the order of execution; sizes depend on the backend only."""
+        """The cases that exist on this backend, in the order of execution; sizes depend on the backend only.
+
+        Raises:
+            MissingError: There are none, because something is missing here.
+        """
 
     def ballot(self, ctx: Context, case: Case, *, iteration: int, seed: int, launches: int) -> Ballot:
         """Make the inputs of `seed`, poison the output, launch `launches` times, checksum every output."""

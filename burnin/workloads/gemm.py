@@ -1,31 +1,33 @@
-"""Matrix products: `gemm.exact` on integers with a golden, `gemm.vote` on full-mantissa floats.
+"""Matrix products: `gemm.exact` on integers with a golden, `gemm.vote` on full-mantissa data, `gemm.pattern`.
 
-Both launch the same product many times on the same inputs and checksum every output. What they find: a GPU that
+All launch the same product many times on the same inputs and checksum every output. What they find: a GPU that
 differs from the others, from itself, or (exact) from the truth.
 """
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable
+from dataclasses import replace
 
 import torch
 
 from burnin.checksum import TILE, checksum, text, tile_count
 from burnin.golden import Product, refute
 from burnin.inject import Injector
-from burnin.seed import fill_integers, fill_normal
+from burnin.seed import fill_bits, fill_integers, fill_normal
 from burnin.spec import Ballot, Case, Elements, Proof
 from burnin.words import MASK64, derive
 from burnin.workloads import Context
 from burnin.workloads.elements import Comparison
 from burnin.workloads.launches import injector_of, launch_all, poison, strict_math
-from burnin.workloads.plans import Plan, accumulator_of, exact_plans, multiplier, vote_plans
+from burnin.workloads.patterns import PATTERNS, fill_pattern
+from burnin.workloads.plans import Plan, accumulator_of, exact_plans, multiplier, pattern_plans, vote_plans
 
 TILES_MAX = 64
 """Tiles that an examination computes on the CPU: at 8192³ one takes about 0.1 s."""
 
 
 class _Gemm(ABC):
-    """What the two tests share; they differ in their plans and in the data."""
+    """What the tests share; they differ in their plans and in the data."""
 
     test: str
     exact: bool
@@ -38,7 +40,7 @@ class _Gemm(ABC):
     def _plans(self, ctx: Context) -> tuple[Plan, ...]: ...
 
     @abstractmethod
-    def _fill(self, plan: Plan, operand: torch.Tensor, key: int, start: int) -> None: ...
+    def _fill(self, plan: Plan, operand: torch.Tensor, key: int, start: int, *, left: bool) -> None: ...
 
     def cases(self, ctx: Context) -> tuple[Case, ...]:
         """Return one case a plan; see `burnin.workloads.Workload`."""
@@ -135,8 +137,8 @@ class _Gemm(ABC):
     def _operands(self, ctx: Context, plan: Plan, seed: int) -> tuple[torch.Tensor, torch.Tensor]:
         a = torch.empty(plan.m, plan.k, dtype=plan.operand, device=ctx.device)
         bt = torch.empty(plan.n, plan.k, dtype=plan.operand, device=ctx.device)
-        self._fill(plan, a, self._key(plan, seed, "a"), 0)
-        self._fill(plan, bt, self._key(plan, seed, "b"), 0)
+        self._fill(plan, a, self._key(plan, seed, "a"), 0, left=True)
+        self._fill(plan, bt, self._key(plan, seed, "b"), 0, left=False)
         return a, bt
 
     def _key(self, plan: Plan, seed: int, operand: str) -> int:
@@ -152,7 +154,8 @@ class GemmExact(_Gemm):
     def _plans(self, ctx: Context) -> tuple[Plan, ...]:
         return exact_plans(ctx.backend, ctx.device)
 
-    def _fill(self, plan: Plan, operand: torch.Tensor, key: int, start: int) -> None:
+    def _fill(self, plan: Plan, operand: torch.Tensor, key: int, start: int, *, left: bool) -> None:
+        del left
         fill_integers(operand, key, plan.magnitude, start=start)
 
     def prove(self, ctx: Context, case: Case, *, seed: int) -> Proof:
@@ -161,7 +164,7 @@ class GemmExact(_Gemm):
         The golden of a rounded output is the CPU's rounding (to nearest, ties to even) of the proved sums.
         """
         plan = self._plan(ctx, case)
-        full = Plan(dtype=plan.dtype, path=plan.path, m=plan.m, k=plan.k, n=plan.n, rounded=False)
+        full = replace(plan, rounded=False)
         a, bt = self._operands(ctx, plan, seed)
         out = torch.empty(plan.m, plan.n, dtype=full.output, device=ctx.device)
         poison(out)
@@ -207,7 +210,7 @@ class GemmExact(_Gemm):
 
             def make(first: int, after: int) -> torch.Tensor:
                 piece = torch.empty(after - first, plan.k, dtype=torch.float32)
-                self._fill(plan, piece, key, first * plan.k)
+                self._fill(plan, piece, key, first * plan.k, left=operand == "a")
                 return piece
 
             return make
@@ -215,22 +218,47 @@ class GemmExact(_Gemm):
         return Product(a_rows=rows("a"), bt_rows=rows("b"), m=plan.m, n=plan.n, k=plan.k, magnitude=plan.magnitude)
 
 
-class GemmVote(_Gemm):
-    """`gemm.vote`: data that use every mantissa bit and many exponents; comparable inside a vote key only."""
+class _NoGolden(_Gemm):
+    """Tests whose sums are rounded: their bits depend on the order and mean something inside a vote key only."""
 
-    test = "gemm.vote"
     exact = False
-
-    def _plans(self, ctx: Context) -> tuple[Plan, ...]:
-        return vote_plans(ctx.backend, ctx.device)
-
-    def _fill(self, plan: Plan, operand: torch.Tensor, key: int, start: int) -> None:
-        del plan
-        fill_normal(operand, key, start=start)
 
     def prove(self, ctx: Context, case: Case, *, seed: int) -> Proof:
         """Raise ValueError: rounded sums depend on their order and have no golden."""
         raise ValueError(f"{case.test} {case.name} (seed {seed}, {ctx.backend}) is not exact and has no golden")
+
+
+class GemmVote(_NoGolden):
+    """`gemm.vote`: data that use every mantissa bit and many exponents."""
+
+    test = "gemm.vote"
+
+    def _plans(self, ctx: Context) -> tuple[Plan, ...]:
+        return vote_plans(ctx.backend, ctx.device)
+
+    def _fill(self, plan: Plan, operand: torch.Tensor, key: int, start: int, *, left: bool) -> None:
+        del plan, left
+        if operand.dtype is torch.int8:
+            fill_bits(operand, key)
+            return
+        fill_normal(operand, key, start=start)
+        if operand.dtype is torch.float64:  # the normal numbers have 24 bits: these are the others
+            low = torch.empty_like(operand)
+            fill_normal(low, derive(key, "low"), start=start)
+            operand.add_(low, alpha=2.0**-24)
+
+
+class GemmPattern(_NoGolden):
+    """`gemm.pattern`: see `burnin.workloads.patterns`."""
+
+    test = "gemm.pattern"
+
+    def _plans(self, ctx: Context) -> tuple[Plan, ...]:
+        return pattern_plans(ctx.backend, ctx.device, PATTERNS)
+
+    def _fill(self, plan: Plan, operand: torch.Tensor, key: int, start: int, *, left: bool) -> None:
+        del start
+        fill_pattern(operand, plan.pattern, key, left=left)
 
 
 def _checksum_seed(plan: Plan, seed: int) -> int:

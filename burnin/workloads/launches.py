@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import torch
 
-from burnin.checksum import length_term, text, tile_count, tile_sums_into
+from burnin.checksum import length_term, text, tile_count, tile_sums, tile_sums_into
 from burnin.inject import Injector, stale_byte
 from burnin.words import MASK64
 from burnin.workloads import Context
@@ -156,7 +156,13 @@ def launch_all(
 
     Returns:
         The tally, and the tile sums of the odd launch (int64, on the device): 8 bytes a tile and launch are kept.
+
+    Raises:
+        RuntimeError: no launch wrote anything: every output is as it was poisoned. On all GPUs alike, no vote would see
+            it.
     """
+    poison(output)
+    blank = tile_sums(output, seed).sum()
     sums = torch.zeros(launches, tile_count(output), dtype=torch.int64, device=output.device)
     watch, lanes = Stopwatch(output.device), Lanes(output.device)
     outputs = [output, *(torch.empty_like(output) for _ in range(lanes.outputs - 1))]
@@ -174,6 +180,8 @@ def launch_all(
             tile_sums_into(sums[number], out, seed)
         ctx.alive()
     lanes.join()
+    if bool((sums.sum(dim=1) == blank).all()):
+        raise RuntimeError(f"none of {launches} launches wrote its output: nothing was computed")
     totals = sums.sum(dim=1).tolist()
     length = length_term(output.nbytes, seed)
     fingerprints, odd = tally([(int(value) + length) & MASK64 for value in totals])

@@ -1,18 +1,20 @@
 """Which matrix products exist on which backend, and how each is computed: the table behind `burnin.workloads.gemm`."""
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
 
+from burnin.arch import UNKNOWN, UNMEASURED_FP8_BITS, Arch, arch_of
 from burnin.golden import exact_magnitude
 from burnin.inject import Accumulator
 from burnin.kernels import have_triton, multiply_on_device
 
-SHAPES_CUDA = ((8192, 8192, 8192), (4096, 14336, 4096), (1023, 777, 2049))
-"""(m, k, n): a large cube, the feed-forward layer of a language model, an irregular one with tails everywhere."""
-SHAPES_CUDA_16 = ((8192, 8192, 8192), (4096, 14336, 4096), (1040, 784, 2064))
+SHAPES_CUDA = ((8192, 8192, 8192), (4096, 14336, 4096), (16384, 4096, 1024), (1023, 777, 2049))
+"""(m, k, n): a large cube, the feed-forward layer of a language model, a flat one, an irregular one with tails
+everywhere."""
+SHAPES_CUDA_16 = ((8192, 8192, 8192), (4096, 14336, 4096), (16384, 4096, 1024), (1040, 784, 2064))
 """The same where the library wants multiples of 16 (fp8, int8)."""
 SHAPES_CPU = ((256, 192, 320), (129, 77, 65), (1024, 64, 48))
 SMALL_MEMORY_BYTES = 24 << 30
@@ -20,17 +22,22 @@ SMALL_MEMORY_BYTES = 24 << 30
 DTYPES = {
     "bf16": torch.bfloat16,
     "fp16": torch.float16,
+    "fp64": torch.float64,
     "fp32": torch.float32,
     "tf32": torch.float32,
     "int8": torch.int8,
     "fp8e4m3": torch.float8_e4m3fn,
     "fp8e4m3fnuz": torch.float8_e4m3fnuz,
+    "fp8e5m2": torch.float8_e5m2,
+    "fp8e5m2fnuz": torch.float8_e5m2fnuz,
 }
-FP8_MAGNITUDE = 16
-"""Largest integers for which fp8 with default accumulation was measured to be exact (H200, K up to 8192)."""
+SHAPE_FP64 = (2048, 2048, 2048)
+"""Parts for training have few fp64 units; this takes some milliseconds on the slowest."""
 FP16_MAX = 65_504
-FP16_SIGMAS = 8
-"""Rounded fp16 outputs: eight standard deviations of the sums stay below 65504 (the golden checks the real maximum)."""
+SIGMAS = 8
+"""Sums of random integers stay below eight standard deviations (the golden checks every real one)."""
+ACCUMULATOR_BITS = {"int8": 30, "fp64": 29}
+"""Bits of the largest possible sum, where they are not the 24 of float32: below 30 the proof can follow it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,7 +51,11 @@ class Plan:
     k: int
     n: int
     rounded: bool
-    """Whether the output has the dtype of the operands; else float32 or int32."""
+    """Whether the output has the dtype of the operands; else it has the accumulator's."""
+    arch: Arch = UNKNOWN
+    """Of the device that computes it: what its fp8 units add up exactly."""
+    pattern: str = ""
+    """Bit pattern of the operands (`burnin.workloads.patterns`); empty for random data."""
 
     @property
     def shape(self) -> str:
@@ -54,7 +65,8 @@ class Plan:
     @property
     def name(self) -> str:
         """Unique, readable name of the case."""
-        return f"{self.dtype} {self.path} {self.shape}" + (" rounded" if self.rounded else "")
+        pattern = f" {self.pattern}" if self.pattern else ""
+        return f"{self.dtype} {self.path} {self.shape}" + (" rounded" if self.rounded else "") + pattern
 
     @property
     def operand(self) -> torch.dtype:
@@ -64,7 +76,7 @@ class Plan:
     @property
     def accumulator(self) -> torch.dtype:
         """Dtype of the sums."""
-        return torch.int32 if self.operand is torch.int8 else torch.float32
+        return {torch.int8: torch.int32, torch.float64: torch.float64}.get(self.operand, torch.float32)
 
     @property
     def output(self) -> torch.dtype:
@@ -79,13 +91,20 @@ class Plan:
     @property
     def magnitude(self) -> int:
         """Largest operand integer with exact sums: K·a² within the accumulator (computed, not assumed)."""
-        magnitude = exact_magnitude(self.operand, self.k, accumulator_bits=30 if self.dtype == "int8" else 24)
+        magnitude = exact_magnitude(self.operand, self.k, accumulator_bits=ACCUMULATOR_BITS.get(self.dtype, 24))
         if self.dtype.startswith("fp8"):
-            magnitude = min(magnitude, FP8_MAGNITUDE)
+            magnitude = min(magnitude, self.arch.fp8_magnitude or self._below(2**UNMEASURED_FP8_BITS, magnitude))
         if self.rounded and self.dtype == "fp16":
-            # The variance of a product of two integers uniform in [-a, a] is (a(a + 1)/3)².
-            while magnitude > 1 and FP16_SIGMAS * magnitude * (magnitude + 1) / 3 * self.k**0.5 > FP16_MAX:
-                magnitude -= 1
+            magnitude = self._below(FP16_MAX, magnitude)
+        return magnitude
+
+    def _below(self, limit: int, magnitude: int) -> int:
+        """Largest integers, at most `magnitude`, whose sums stay below the limit.
+
+        The variance of a product of two integers uniform in [-a, a] is (a(a + 1)/3)².
+        """
+        while magnitude > 1 and SIGMAS * magnitude * (magnitude + 1) / 3 * self.k**0.5 > limit:
+            magnitude -= 1
         return magnitude
 
 
@@ -95,42 +114,70 @@ def exact_plans(backend: str, device: torch.device) -> tuple[Plan, ...]:
         # The dtypes take turns over the shapes: a ballot of each costs a few milliseconds on one CPU thread.
         dtypes = ("bf16", "fp32", "int8")
         plain = [_plan(dtype, "library", shape) for dtype, shape in zip(dtypes, SHAPES_CPU, strict=True)]
-        return (*plain, _plan("bf16", "library", SHAPES_CPU[0], rounded=True))
-    fp8 = fp8_name(device)
+        more = [_plan("fp8e4m3", "library", SHAPES_CPU[2]), _plan("fp64", "library", SHAPES_CPU[2])]
+        return (*plain, *more, _plan("bf16", "library", SHAPES_CPU[0], rounded=True))
+    arch = arch_of_device(device)
+    fp8, tf32 = arch.fp8[:1], ("tf32",) if arch.tf32 else ()
     plans = [_plan(dtype, "library", shape) for dtype in ("bf16", "fp16") for shape in SHAPES_CUDA]
-    plans += [_plan(dtype, "library", SHAPES_CUDA_16[0]) for dtype in ("fp32", *tf32_name(device), "int8", *fp8)]
-    plans += [_plan(dtype, "library", SHAPES_CUDA_16[2]) for dtype in ("int8", *fp8)]
+    plans += [_plan(dtype, "library", SHAPES_CUDA_16[0]) for dtype in ("fp32", *tf32, "int8", *fp8)]
+    plans += [_plan(dtype, "library", SHAPES_CUDA_16[3]) for dtype in ("int8", *fp8)]
+    plans += [_plan("fp64", "library", shape) for shape in (SHAPE_FP64, SHAPES_CUDA[3])]
     plans += [_plan(dtype, "library", SHAPES_CUDA[1], rounded=True) for dtype in ("bf16", "fp16")]
     if have_triton():
-        plans += [_plan(dtype, "triton", SHAPES_CUDA[1]) for dtype in ("bf16", "int8", *fp8)]
-        plans += [_plan(dtype, "triton", SHAPES_CUDA[2]) for dtype in ("bf16", "fp16", "fp32", *tf32_name(device))]
+        plans += [_plan(dtype, "triton", SHAPES_CUDA[1]) for dtype in ("bf16", "int8", *arch.fp8)]
+        plans += [_plan(dtype, "triton", SHAPES_CUDA[3]) for dtype in ("bf16", "fp16", "fp32", *tf32)]
     return tuple(_fitting(plan, device) for plan in plans)
 
 
 def vote_plans(backend: str, device: torch.device) -> tuple[Plan, ...]:
-    """Return the products of `gemm.vote`: plain library calls on full-mantissa data."""
+    """Return the products of `gemm.vote`: plain library calls on full-mantissa data, and e5m2 by our own kernel.
+
+    NVIDIA's library multiplies e5m2 by e4m3 only.
+    """
     if backend != "cuda":
         return (_plan("bf16", "library", SHAPES_CPU[0], rounded=True), _plan("fp32", "library", SHAPES_CPU[1]))
+    arch = arch_of_device(device)
+    tf32 = ("tf32",) if arch.tf32 else ()
     plans = [_plan(dtype, "library", shape, rounded=True) for dtype in ("bf16", "fp16") for shape in SHAPES_CUDA]
-    plans += [_plan(dtype, "library", SHAPES_CUDA[0]) for dtype in ("fp32", *tf32_name(device))]
-    plans += [_plan(dtype, "library", SHAPES_CUDA_16[0], rounded=False) for dtype in fp8_name(device)]
+    plans += [_plan(dtype, "library", SHAPES_CUDA_16[0]) for dtype in ("fp32", *tf32, "int8", *arch.fp8[:1])]
+    plans.append(_plan("fp64", "library", SHAPE_FP64))
+    if have_triton():
+        plans += [_plan(dtype, "triton", SHAPES_CUDA[1]) for dtype in arch.fp8[1:]]
     return tuple(_fitting(plan, device) for plan in plans)
 
 
-def fp8_name(device: torch.device) -> tuple[str, ...]:
-    """Return the fp8 format of the device's matrix units, or nothing."""
-    if torch.version.hip:
-        arch = str(getattr(torch.cuda.get_device_properties(device), "gcnArchName", ""))
-        return ("fp8e4m3fnuz",) if arch.startswith("gfx94") else ("fp8e4m3",) if arch.startswith("gfx95") else ()
-    return ("fp8e4m3",) if torch.cuda.get_device_capability(device) >= (8, 9) else ()
+def pattern_plans(backend: str, device: torch.device, patterns: Mapping[str, tuple[str, ...]]) -> tuple[Plan, ...]:
+    """Return the products of `gemm.pattern`: each dtype with each of its bit patterns.
+
+    Args:
+        backend: where this runs.
+        device: the same.
+        patterns: dtype (`fp8` for the device's first format) → names of patterns.
+    """
+    if backend != "cuda":
+        return tuple(
+            replace(_plan(dtype, "library", SHAPES_CPU[2]), pattern=pattern)
+            for dtype, named in patterns.items()
+            if dtype != "fp8"
+            for pattern in named
+        )
+    arch = arch_of_device(device)
+    formats = {"fp8": arch.fp8[:1]}
+    return tuple(
+        replace(_fitting(_plan(dtype, "library", SHAPES_CUDA[1]), device), pattern=pattern)
+        for kind, named in patterns.items()
+        for dtype in formats.get(kind, (kind,))
+        for pattern in named
+    )
 
 
-def tf32_name(device: torch.device) -> tuple[str, ...]:
-    """Return `tf32` where the matrix units have it (NVIDIA since Ampere; of AMD's parts gfx942 only)."""
-    if torch.version.hip:
-        arch = str(getattr(torch.cuda.get_device_properties(device), "gcnArchName", ""))
-        return ("tf32",) if arch.startswith("gfx942") else ()
-    return ("tf32",) if torch.cuda.get_device_capability(device) >= (8, 0) else ()
+def arch_of_device(device: torch.device) -> Arch:
+    """Return the facts of a device; of the CPU those that everybody has."""
+    if device.type != "cuda":
+        return UNKNOWN
+    properties = torch.cuda.get_device_properties(device)
+    named = f"sm_{properties.major}{properties.minor}"
+    return arch_of(str(getattr(properties, "gcnArchName", "")) if torch.version.hip else named)
 
 
 def _plan(dtype: str, path: str, shape: tuple[int, int, int], *, rounded: bool = False) -> Plan:
@@ -139,14 +186,14 @@ def _plan(dtype: str, path: str, shape: tuple[int, int, int], *, rounded: bool =
 
 
 def _fitting(plan: Plan, device: torch.device) -> Plan:
-    """Halve the large shapes on a device with little memory."""
+    """Note the device's architecture in the plan; halve the large shapes on a device with little memory."""
+    plan = replace(plan, arch=arch_of_device(device))
     if (
         torch.cuda.get_device_properties(device).total_memory >= SMALL_MEMORY_BYTES
         or min(plan.m, plan.n) < SHAPES_CUDA[1][0]
     ):
         return plan
-    shape = (plan.m // 2, plan.k // 2, plan.n // 2)
-    return _plan(plan.dtype, plan.path, shape, rounded=plan.rounded)
+    return replace(plan, m=plan.m // 2, k=plan.k // 2, n=plan.n // 2)
 
 
 def multiplier(plan: Plan, a: torch.Tensor, bt: torch.Tensor) -> Callable[[torch.Tensor], None]:
@@ -178,9 +225,10 @@ def _discard(result: torch.Tensor) -> None:
 
 
 def _cpu_multiplier(a: torch.Tensor, bt: torch.Tensor) -> Callable[[torch.Tensor], None]:
-    """Multiply in float32, which is exact for the plans' integers, and convert: rounding is a step of its own."""
-    left, right = a.to(torch.float32), bt.to(torch.float32).t()
-    sums = torch.empty(len(a), len(bt), dtype=torch.float32)
+    """Multiply in float32 (float64 stays), which is exact for the plans' integers; rounding is a step of its own."""
+    wide = torch.float64 if a.dtype is torch.float64 else torch.float32
+    left, right = a.to(wide), bt.to(wide).t()
+    sums = torch.empty(len(a), len(bt), dtype=wide)
 
     def multiply(out: torch.Tensor) -> None:
         torch.mm(left, right, out=sums)

@@ -8,7 +8,7 @@ import signal
 from pathlib import Path
 
 from burnin.spec import Ballot, Case, Elements, Proof
-from burnin.workloads import Context
+from burnin.workloads import Context, MissingError
 
 GOOD = f"{1:016x}"
 
@@ -46,6 +46,14 @@ class Honest:
 
     def struck(self, ctx: Context) -> bool:
         return ctx.inject is not None
+
+
+class Absent(Honest):
+    """Something is missing on this machine."""
+
+    def cases(self, ctx: Context) -> tuple[Case, ...]:
+        del ctx
+        raise MissingError("the library has no such operation")
 
 
 class Deaf(Honest):

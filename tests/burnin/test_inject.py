@@ -1,13 +1,21 @@
 import itertools
+from collections.abc import Callable
 
 import pytest
 import torch
 
-from burnin.inject import FAULTS, TILE, Injector, check, stale_byte
+from burnin.inject import FAULTS, TILE, Injector, Scene, check, scene, stale_byte
 from burnin.seed import fill_normal
 from burnin.spec import Case, Inject, SpecError
+from burnin.workloads import Context
+from burnin.workloads.launches import launch_all
 
 SEEDS = range(12)
+CONDITIONAL = {"F02", "F08.hot"}
+"""Models that do not strike every launch by their nature."""
+MASKED = {"F11.holes", "F14", "F14.coupled", "F14.retention"}
+"""Models whose value may be what the data hold anyway."""
+ALWAYS = [name for name in FAULTS if name not in CONDITIONAL | MASKED - {"F11.holes"}]
 
 
 def inject(fault: str, *, rate: float = 1.0, seed: int = 1) -> Inject:
@@ -38,7 +46,7 @@ def bits_of(flips: torch.Tensor) -> set[int]:
     return {bit for word in flips[flips != 0].unique().tolist() for bit in range(32) if word >> bit & 1}
 
 
-@pytest.mark.parametrize("fault", list(FAULTS))
+@pytest.mark.parametrize("fault", ALWAYS)
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
 def test_every_persistent_fault_changes_a_float_output_the_same_way_at_every_launch(
     fault: str, dtype: torch.dtype
@@ -50,11 +58,11 @@ def test_every_persistent_fault_changes_a_float_output_the_same_way_at_every_lau
         assert torch.equal(again.view(torch.uint8), after.view(torch.uint8))
 
 
-@pytest.mark.parametrize("fault", [name for name, fault in FAULTS.items() if not fault.floats_only])
+@pytest.mark.parametrize("fault", [n for n, f in FAULTS.items() if not f.floats_only and n not in CONDITIONAL])
 def test_every_fault_changes_an_integer_output(fault: str) -> None:
-    # A hole may fall on an integer that is zero already; everything else always changes something.
+    # A hole may fall on an integer that is zero already; what is not masked always changes something.
     fired = [struck(fault, seed, torch.int32)[2].fired for seed in SEEDS]
-    assert sum(fired) >= (len(SEEDS) - 2 if fault == "F11.holes" else len(SEEDS))
+    assert sum(fired) >= (len(SEEDS) // 6 if fault in MASKED else len(SEEDS))
 
 
 def test_f01_is_one_stuck_bit_in_one_lane_of_one_tile() -> None:
@@ -191,7 +199,7 @@ def case(dtype: str) -> Case:
 @pytest.mark.parametrize(
     ("what", "cases", "message"),
     [
-        (inject("F99"), [case("bf16")], "unknown fault 'F99'; known: F01, F03"),
+        (inject("F99"), [case("bf16")], "unknown fault 'F99'; known: F01, F02"),
         (inject("F03", rate=0), [case("bf16")], "rate 0 of F03 is not in"),
         (inject("F03", rate=1.5), [case("bf16")], "rate 1.5"),
         (inject("F03", rate=float("nan")), [case("bf16")], "rate nan"),
@@ -204,6 +212,100 @@ def test_faults_that_cannot_change_anything_are_refused(what: Inject, cases: lis
         check(what, cases)
 
 
+STRUCK = {"F07": "gemm.exact fp8e4m3 x", "F07.exp2": "sfu fp32 exp2", "F07.convert": "sfu bf16 conversion",
+          "F07.dq": "attention bf16 flash", "F16": "copy pairs", "F17": "collective.exact all-reduce int32",
+          "F18": "collective.exact broadcast int32"}  # fmt: skip
+
+
+def struck_case(fault: str) -> Case:
+    test, _, name = STRUCK.get(fault, "gemm.exact bf16 x").partition(" ")
+    return Case(test=test, name=name, dtype=name.split()[0], exact=True, rate_name="x")
+
+
 @pytest.mark.parametrize("fault", list(FAULTS))
-def test_faults_that_can_strike_pass(fault: str) -> None:
-    check(inject(fault, rate=1e-6), [case("int8"), case("bf16")])
+def test_faults_that_can_strike_pass_and_spare_other_operations(fault: str) -> None:
+    check(inject(fault, rate=1e-6), [struck_case(fault), case("int8")])
+    if FAULTS[fault].cases:
+        with pytest.raises(SpecError, match="strikes none of the chosen cases"):
+            check(inject(fault), [case("int8"), case("bf16")])
+        with scene(Scene(case=case("bf16"))):
+            assert not Injector(inject(fault)).hit(output())
+        with scene(Scene(case=struck_case(fault))):
+            assert Injector(inject(fault)).hit(output())
+
+
+def test_a_broken_operation_spares_the_others_of_its_case() -> None:
+    with scene(Scene(case=struck_case("F07.dq"))):
+        assert Injector(inject("F07.dq")).hit(output(), op="dq")
+        assert not Injector(inject("F07.dq")).hit(output(), op="dk")
+
+
+def test_f02_comes_and_goes_and_f01_stays() -> None:
+    fired = {name: sum(Injector(inject(name), launches=n).hit(output()) for n in range(60)) for name in ("F01", "F02")}
+    assert fired["F01"] == 60
+    assert 5 < fired["F02"] < 30
+
+
+def test_f06_strikes_only_matching_data() -> None:
+    for seed in SEEDS:
+        before, after, _ = struck("F06", seed)
+        flips = word_flips(before, after)
+        assert 0 < int((flips != 0).sum()) < TILE * TILE / 2**6
+        assert len(bits_of(flips)) == 1
+
+
+def test_f08_strikes_after_a_pause_or_in_heat() -> None:
+    load = Injector(inject("F08"))
+    for _ in range(2):
+        with scene(Scene(case=case("fp32"))):
+            assert [load.hit(output()) for _ in range(4)] == [True, True, False, False]
+    for celsius, fires in ((30.0, False), (80.0, True), (None, False)):
+        with scene(Scene(case=case("fp32"), celsius=lambda celsius=celsius: celsius)):
+            assert Injector(inject("F08.hot")).hit(output()) is fires
+
+
+def test_f09_leaves_out_a_step_of_the_real_sum_where_it_can() -> None:
+    a, b = output(rows=64, columns=32), output(rows=48, columns=32)
+
+    class Sums:
+        def __call__(self, rows: slice, columns: slice) -> torch.Tensor:
+            return a[rows] @ b[columns].t()
+
+        def without_step(self, rows: slice, columns: slice, number: int) -> torch.Tensor:
+            part = slice(8 * (number % 4), 8 * (number % 4) + 8)
+            return self(rows, columns) - a[rows, part] @ b[columns, part].t()
+
+    before = a @ b.t()
+    after = before.clone()
+    assert Injector(inject("F09")).hit(after, Sums())
+    changed = (after != before).nonzero()
+    assert len(changed) > 0.9 * 32 * 24
+    whole = torch.arange(-300.0, 300.0).view(20, 30)
+    less = whole.clone()
+    assert Injector(inject("F09")).hit(less)
+    assert torch.equal(less, less.round())
+    assert (less.abs() <= whole.abs()).all()
+
+
+def test_onlookers_see_every_result_as_the_checksum_does() -> None:
+    seen: list[tuple[bool, bool]] = []
+    here = Scene(case=case("fp32"), ear=lambda value, _, changed: seen.append((torch.equal(value, output()), changed)))
+    with scene(here):
+        Injector(None).hit(output())
+        Injector(inject("F03")).hit(output())
+    Injector(inject("F03")).hit(output())
+    assert seen == [(True, False), (False, True)]
+
+
+def test_a_series_of_launches_that_write_nothing_is_an_error() -> None:
+    ctx = Context(backend="sim", device=torch.device("cpu"), inject=None, alive=lambda: None)
+
+    def run(launch: Callable[[torch.Tensor], None]) -> None:
+        launch_all(ctx, launch, lambda _: False, torch.empty(40, 30), launches=3, seed=5)
+
+    def write_one_row(out: torch.Tensor) -> None:
+        out[0].zero_()
+
+    run(write_one_row)
+    with pytest.raises(RuntimeError, match="none of 3 launches wrote its output"):
+        run(lambda _: None)

@@ -320,3 +320,46 @@ def test_every_dissenter_is_retested_once() -> None:
     known = evidence(8, casts=votes(8, {2: BAD, 6: WORSE}))
     assert retests_needed(known) == ((EXACT, "c", 1),)
     assert retests_needed(known.plus(casts=retested(8, {}))) == ()
+
+
+def test_the_cpu_alone_against_a_launch_that_all_others_confirm_blames_nobody() -> None:
+    one = judge(evidence(8, casts=votes(8, {}), proofs=(proof(3, None), proof(4, GOOD))))
+    assert (one.verdict, blamed(one)) == (Verdict.NOT_JUDGED, {})
+    assert "one launch, not the others" in one.why
+    # Two GPUs have nothing in common but the CPU that accuses them.
+    casts = votes(8, {}) + votes(8, {}, seed=2)
+    two = judge(evidence(8, casts=casts, proofs=(proof(3, None), proof(4, GOOD), proof(5, None, seed=2))))
+    assert (two.verdict, blamed(two)) == (Verdict.FAIL, {})
+    assert "host CPU: it refutes results of 2 GPUs" in two.why
+    assert {gpu.verdict for gpu in two.gpus} == {Verdict.NOT_JUDGED}
+
+
+def test_the_cpu_against_a_gpu_that_the_others_contradict_too_blames_it() -> None:
+    result = judge(evidence(8, casts=votes(8, {3: BAD}), proofs=(proof(3, None), proof(4, GOOD))))
+    assert set(blamed(result)) == {"gpu3"}
+
+
+def hangs(gpus: int, *, times: int = 2) -> tuple[Death, ...]:
+    return tuple(Death(gpu=f"gpu{i}", test=EXACT, kind=DeathKind.HANG, why="silent") for i in range(gpus)) * times
+
+
+@pytest.mark.parametrize(("hanging", "culprits"), [(1, 1), (4, 4), (5, 0), (8, 0)])
+def test_a_test_that_hangs_on_most_gpus_is_to_blame_itself(hanging: int, culprits: int) -> None:
+    result = judge(evidence(8, casts=votes(8, {}), deaths=hangs(hanging)))
+    assert len(result.culprits) == culprits
+    assert {gpu.verdict for gpu in result.gpus[:hanging]} == {Verdict.FAIL if culprits else Verdict.NOT_JUDGED}
+    assert result.verdict is (Verdict.FAIL if culprits else Verdict.NOT_JUDGED)
+
+
+def test_a_single_gpu_that_hangs_twice_is_unresponsive() -> None:
+    assert blamed(judge(evidence(1, deaths=hangs(1)))) == {"gpu0": FaultClass.UNRESPONSIVE}
+
+
+def test_most_gpus_wrong_at_once_each_in_its_own_way_points_at_software() -> None:
+    wrong: Results = {i: f"{i:016x}" for i in range(8)}
+    for bad, culprits in ((8, 0), (5, 0), (4, 4), (2, 2)):
+        some = {i: wrong[i] for i in range(bad)}
+        result = judge(evidence(8, casts=votes(8, some) + retested(8, some), proofs=(proof(7, GOOD),)))
+        assert len(result.culprits) == culprits
+        assert result.tests[0].fault is (FaultClass.NONE if culprits else FaultClass.CONFIGURATION)
+        assert culprits or "GPUs are wrong at once" in result.why

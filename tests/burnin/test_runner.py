@@ -105,6 +105,21 @@ def test_a_required_test_that_cannot_run_leaves_the_run_unjudged(burn: Runner) -
     assert result.judgement.why == "the required test step did not run: it does not exist on sim"
 
 
+@pytest.mark.parametrize(("required", "verdict"), [((), Verdict.PASS), (("sim",), Verdict.NOT_JUDGED)])
+def test_a_test_that_is_missing_here_is_skipped_with_its_reason(
+    burn: Runner, required: tuple[str, ...], verdict: Verdict
+) -> None:
+    tests = table("Honest")
+    efforts = {"sim": Effort(launches=1, rounds=1)}
+    tests["step"] = replace(
+        TESTS["step"], workload="fake_workloads:Absent", efforts=efforts, required=frozenset(required)
+    )
+    result = burn(tests)
+    assert result.judgement.verdict is verdict
+    missing = next(one for one in result.not_run if one.test == "step")
+    assert (missing.why, missing.required) == ("the library has no such operation", bool(required))
+
+
 def test_every_process_dead_is_not_judged(burn: Runner) -> None:
     result = burn(table("Misbehaving"), fault="F01", gpus=2)
     assert result.judgement.verdict is Verdict.NOT_JUDGED

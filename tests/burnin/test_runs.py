@@ -15,7 +15,7 @@ import pytest
 TOP = {
     "schema", "verdict", "exit_code", "why", "level", "backend", "host", "seed", "started_at_s", "elapsed_s",
     "culprits", "gpus", "tests", "not_run", "signatures", "signatures_total", "injected", "deaths", "notes", "vote_key",
-    "versions", "ballots",
+    "versions", "ballots", "clean",
 }  # fmt: skip
 ENTRIES = {
     "culprits": {"gpu", "index", "class", "why"},
@@ -67,10 +67,16 @@ def test_a_clean_host_passes() -> None:
     assert (code, report["verdict"], report["exit_code"]) == (0, "pass", 0)
     assert report["culprits"] == report["signatures"] == report["not_run"] == report["deaths"] == []
     assert {gpu["verdict"] for gpu in report["gpus"]} == {"pass"}
-    assert {ballot["key"].split("/")[1] for ballot in report["ballots"]} == {"gemm.vote", "step"}
+    assert report["clean"]["launches"] == sum(test["launches"] for test in report["tests"]) > 1000
+    assert report["clean"]["false_verdict_upper_bound"] == pytest.approx(3 / report["clean"]["launches"], rel=0.01)
+    assert {ballot["key"].split("/")[1] for ballot in report["ballots"]} == {"attention", "gemm.vote", "step"}
     assert [gpu["gpu"] for gpu in report["gpus"]] == [f"SIM-h01-{i:02d}" for i in range(8)]
     assert {test["id"]: test["verdict"] for test in report["tests"]} == dict.fromkeys(
-        ["selftest", "health", "hostcpu", "gemm.exact", "gemm.vote", "step"], "pass"
+        (
+            *("selftest", "health", "hostcpu", "gemm.exact", "gemm.vote", "gemm.smvote", "attention", "int"),
+            "step",
+        ),
+        "pass",
     )
 
 

@@ -9,7 +9,7 @@ from burnin.words import derive
 from burnin.workloads import Context, Workload
 from burnin.workloads.gemm import GemmExact, GemmVote
 from burnin.workloads.launches import poison, strict_math, tally
-from burnin.workloads.plans import DTYPES, Plan, exact_plans, vote_plans
+from burnin.workloads.plans import ACCUMULATOR_BITS, DTYPES, Plan, exact_plans, vote_plans
 from burnin.workloads.step import SIZE_CPU, Step
 
 CPU = torch.device("cpu")
@@ -137,7 +137,7 @@ def test_magnitudes_keep_sums_in_the_accumulator() -> None:
     for dtype in DTYPES:
         for m, k, n in shapes:
             plan = Plan(dtype=dtype, path="library", m=m, k=k, n=n, rounded=False)
-            limit = 2**30 if dtype == "int8" else 2**24
+            limit = 2 ** ACCUMULATOR_BITS.get(dtype, 24)
             assert plan.magnitude >= 1
             assert k * plan.magnitude**2 <= limit
     assert Plan(dtype="fp16", path="library", m=1, k=8192, n=1, rounded=True).magnitude == 15
