@@ -1,10 +1,10 @@
 """Envelope → leaky buckets.
 
-The rows bound the energy of any window, `E(t) - E(t - W) <= B(W) = (1 - margin)·m(W)·TBP·W`: an arrival curve. Buckets are
-a concave one below it, `A(W) = min_j (depth_j + rate_j·W)`. There is no greatest such curve, so the objective is stated:
-first the line through the last two rows, because it decides what is drawn for ever; below that line the allowance of the
-short windows, walking from the short end by chords whose slope never rises. What a longer window would have allowed beyond
-that is given up.
+The rows bound the energy of any window, `E(t) - E(t - W) <= B(W) = (1 - margin)·m(W)·TBP·W`: an arrival curve.
+Buckets are a concave one below it, `A(W) = min_j (depth_j + rate_j·W)`. There is no greatest such curve, so the
+objective is stated: first the line through the last two rows, because it decides what is drawn for ever; below that
+line the allowance of the short windows, walking from the short end by chords whose slope never rises. What a longer
+window would have allowed beyond that is given up.
 """
 
 import itertools
@@ -17,7 +17,7 @@ from fleetd.model.envelope import Envelope, Interpolation, Window, window_text
 STEPS_PER_DOUBLING = 4
 """Knots of a log-linear stretch: with four, a ratio that falls by 0.3 a decade loses 0.06 % of TBP·W to the chords."""
 
-_SAME = 1e-12
+_SAME = 1e-9
 """Relative: two slopes closer than this are one line."""
 
 _ROUNDING = 1e-10
