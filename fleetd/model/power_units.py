@@ -30,8 +30,10 @@ _PER_BASE_UNIT = {
     PowerUnit.NODE_TOTAL_WATT: 1,
 }
 
-NO_VALUE = frozenset({2**16 - 1, 2**32 - 1, 2**64 - 1})
+NO_VALUE = frozenset({2**32 - 1, 2**64 - 1})
 """What vendors write where there is no value."""
+NO_VALUE_WATT = 2**16 - 1
+"""The same in AMD's 16-bit watts; 65 535 mW on the other hand is a power like any other."""
 
 
 def to_base(value: float, unit: PowerUnit, *, gpus: int = 1) -> float | None:
@@ -45,7 +47,7 @@ def to_base(value: float, unit: PowerUnit, *, gpus: int = 1) -> float | None:
     Raises:
         ValueError: The number is negative or not finite, or there is no GPU.
     """
-    if value in NO_VALUE:
+    if value in NO_VALUE or (unit is PowerUnit.WATT and value == NO_VALUE_WATT):
         return None
     return _checked(value, unit, gpus) / _PER_BASE_UNIT[unit] / _share(unit, gpus)
 

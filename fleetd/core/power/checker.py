@@ -54,6 +54,11 @@ class Trace:
         """Length of the whole trace."""
         return self.edges_s[-1]
 
+    @property
+    def finest_s(self) -> float:
+        """Length of the shortest piece."""
+        return min(b - a for a, b in itertools.pairwise(self.edges_s))
+
     def worst_average(self, window_s: float) -> tuple[float, float] | None:
         """Highest average over every window of this length, and where it begins; None if the trace is shorter.
 

@@ -2,9 +2,9 @@
 
 The rows bound the energy of any window, `E(t) - E(t - W) <= B(W) = (1 - margin)·m(W)·TBP·W`: an arrival curve.
 Buckets are a concave one below it, `A(W) = min_j (depth_j + rate_j·W)`. There is no greatest such curve, so the
-objective is stated: first the line through the last two rows, because it decides what is drawn for ever; below that
-line the allowance of the short windows, walking from the short end by chords whose slope never rises. What a longer
-window would have allowed beyond that is given up.
+objective is stated: first the line through the last two rows, because its slope can then be drawn for ever; then the
+allowance of the short windows, walking from the short end by chords whose slope never rises and never falls below that.
+What a longer window would have allowed beyond it is given up.
 """
 
 import itertools
@@ -20,8 +20,8 @@ STEPS_PER_DOUBLING = 4
 _SAME = 1e-9
 """Relative: two slopes closer than this are one line."""
 
-_ROUNDING = 1e-10
-"""Relative: taken off every allowance, so that rounding never puts a bucket above it."""
+_ROUNDING = 1e-8
+"""Relative: taken off every allowance, more than rounding and `_SAME` can add up to."""
 
 
 class Infeasible(ValueError):  # noqa: N818 - a finding about an envelope, not a fault of the program
@@ -53,7 +53,7 @@ def compile_envelope(envelope: Envelope) -> Buckets:
     last_s, last_joules = knots[-1]
     before_s, before_joules = _second_last(rows, envelope.interpolation, scale)
     rate = (last_joules - before_joules) / (last_s - before_s)
-    buckets = _concave([(w, min(b, last_joules - rate * (last_s - w))) for w, b in knots])
+    buckets = _concave(_leaving(rate, knots))
     compiled = Buckets(buckets=buckets, sustained_watts=buckets[-1].rate_watts)
     _part_can_keep(envelope, compiled)
     return compiled
@@ -128,6 +128,18 @@ def _second_last(rows: Sequence[Window], interpolation: Interpolation, scale: fl
     return of, ratio * scale * of
 
 
+def _leaving(rate: float, knots: Sequence[tuple[float, float]]) -> list[tuple[float, float]]:
+    """Lower each knot so that the sustained rate can still be drawn from there on to every longer window.
+
+    It stays above `rate` times the window: ratios do not rise, and none is below the rate.
+    """
+    kept: list[tuple[float, float]] = [knots[-1]]
+    for over_s, joules in reversed(knots[:-1]):
+        longer_s, longer = kept[-1]
+        kept.append((over_s, min(joules, longer - rate * (longer_s - over_s))))
+    return kept[::-1]
+
+
 def _concave(knots: Sequence[tuple[float, float]]) -> tuple[Bucket, ...]:
     """Chords from the origin through the knots, each slope clipped to the one before it."""
     lines: list[tuple[float, float, float]] = []
@@ -148,8 +160,6 @@ def _concave(knots: Sequence[tuple[float, float]]) -> tuple[Bucket, ...]:
 
 def _part_can_keep(envelope: Envelope, compiled: Buckets) -> None:
     """The safe cap and the lowest draw are constant powers: they keep every bucket if they stay within every rate."""
-    if compiled.sustained_watts <= 0:
-        raise Infeasible("the rows leave nothing to draw for ever")
     if envelope.safe_cap_watts > compiled.sustained_watts:
         raise Infeasible(
             f"the safe cap of {envelope.safe_cap_watts:g} W is above the {compiled.sustained_watts:.1f} W that the "

@@ -36,9 +36,9 @@ class Rung:
 
 
 def ladder(envelope: Envelope, buckets: Buckets) -> list[Rung]:
-    """Judge every row, and every decade between the shortest and the longest row; shortest first."""
+    """Judge every row, and every decade between the shortest and the longest row that binds; shortest first."""
     rungs = [_rung(envelope, buckets, row.over_s, row) for row in envelope.windows]
-    first, last = envelope.windows[0].over_s, envelope.windows[-1].over_s
+    first, last = envelope.enforced[0].over_s, envelope.enforced[-1].over_s
     taken = {row.over_s for row in envelope.windows}
     decades = (10.0**k for k in range(-6, 4))
     rungs += [_rung(envelope, buckets, w, None) for w in decades if first < w < last and w not in taken]
@@ -55,14 +55,13 @@ def sight(envelope: Envelope, window_s: float) -> tuple[Sight, str]:
         # P·τ + P·W <= kept·W: the highest set-point at which the firmware's filtered limiter keeps the window.
         if knob.tau_s is not None and (most := kept * window_s / (knob.tau_s + window_s)) >= knob.low_watts:
             return Sight.CERTIFIED, f"firmware, with {knob.name} at most {min(most, knob.high_watts):.0f} W"
-    slow = "sensing or actuation is unknown" if latency is None else f"the host loop takes {window_text(latency)}"
-    filters = [k.name for k in envelope.knobs if k.tau_s is None]
-    if filters:
-        slow += f", the filter of {', '.join(filters)} is unknown"
+    slow = "the host loop's latency is unknown" if latency is None else f"the host loop takes {window_text(latency)}"
+    if any(knob.tau_s is None for knob in envelope.knobs):
+        slow += ", the firmware's filter is unknown"
     if loop.samples_s is not None and window_s >= loop.samples_s:
         return Sight.AUDITED, f"{slow}; samples every {window_text(loop.samples_s)} show it afterwards"
     if loop.samples_s is None:
-        return Sight.UNOBSERVABLE, f"{slow}; the spacing of power samples is unknown"
+        return Sight.UNOBSERVABLE, f"{slow}; so is the spacing of power samples"
     return Sight.UNOBSERVABLE, f"{slow}; power samples are {window_text(loop.samples_s)} apart"
 
 
