@@ -51,8 +51,8 @@ class WindowAudit:
 class BucketAudit:
     """The largest fill of leaky buckets: within every depth, every window of any length at every offset is kept.
 
-    `max over s < t of E(t) - E(s) - r·(t - s)` is the largest fill of a bucket that drains at r: a proof for all windows
-    at once, whatever their length, of power that is constant within a step.
+    `max over s < t of E(t) - E(s) - r·(t - s)` is the largest fill of a bucket that drains at r: a proof for all
+    windows at once, whatever their length, of power that is constant within a step.
     """
 
     def __init__(self, buckets: Sequence[Bucket], *, step_s: float, scenarios: int) -> None:

@@ -55,8 +55,8 @@ class Curve:
     def __init__(self, chip: Chip) -> None:
         """Tabulate P(f, 1)."""
         self.chip = chip
-        self.clocks = np.linspace(chip.clock_min_hertz, chip.clock_max_hertz, _TABLE)
-        self.full = np.array([chip.power_watts(float(clock), 1.0) for clock in self.clocks])
+        self.clocks: Floats = np.linspace(chip.clock_min_hertz, chip.clock_max_hertz, _TABLE)
+        self.full: Floats = np.array([chip.power_watts(float(clock), 1.0) for clock in self.clocks])
 
     def power_watts(self, clock_hertz: Floats, activity: Floats) -> Floats:
         """P(f, a); the shapes broadcast."""
@@ -67,7 +67,8 @@ class Curve:
 
     def clock_hertz(self, power_watts: Floats) -> Floats:
         """The highest clock whose worst-case draw stays within a power, shape as given."""
-        return np.asarray(np.interp(power_watts, self.full, self.clocks))
+        clocks: Floats = np.asarray(np.interp(power_watts, self.full, self.clocks), dtype=np.float64)
+        return clocks
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,7 +17,7 @@ PERIOD_S = 0.01
 RAMP = 2000.0
 BAND = Band(low_hertz=0.1, high_hertz=20.0, max_ac_ratio=0.2)
 LOWER = Lower(floor_watts=400.0, ramp_up_watts_per_second=RAMP, ramp_down_watts_per_second=RAMP, band=BAND)
-CONFIG = ShaperConfig(lower=LOWER, ceiling_watts=1000.0, fill_watts=900.0, period_s=PERIOD_S)
+CONFIG = ShaperConfig(lower=LOWER, ceiling_watts=1000.0, fill_watts=1000.0, period_s=PERIOD_S)
 GPUS, SECONDS, WARM_S = 8, 60, 20
 
 
@@ -128,3 +128,13 @@ def test_a_floor_that_cannot_be_held_is_refused() -> None:
         replace(CONFIG, fill_watts=300.0)
     with pytest.raises(ValueError, match="a shaper needs"):
         replace(CONFIG, period_s=0.0)
+
+
+@pytest.mark.parametrize("fill_watts", [600.0, 1000.0])
+def test_work_that_ends_at_once_leaves_down_the_ramp(fill_watts: float) -> None:
+    config = replace(CONFIG, fill_watts=fill_watts)
+    demand = np.full((400, 1), 1000.0)
+    demand[200:] = 150.0
+    drawn = shaped(config, demand)
+    assert drawn.max() == fill_watts
+    assert np.abs(np.diff(drawn[:, 0])).max() <= RAMP * PERIOD_S * (1 + 1e-9)

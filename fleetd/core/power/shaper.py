@@ -6,7 +6,7 @@ band, whose corridor is a fixed share of the recent peak. Training in step is wh
 draw and release power together, once a step.
 
 The band's corridor is a proof, not a tuning: power that stays within [m·(1 - rho), m·(1 + rho)] has, whatever its
-shape, a standard deviation of at most `rho/√(1 - rho²)` of its mean (the variance is at most (high - mean)·(mean - low):
+shape, a standard deviation of at most `rho/√(1 - rho²)` of its mean (variance is at most (high - mean)·(mean - low):
 Bhatia and Davis, 2000), so that √2 times it bounds the amplitude of all oscillation together, in any band. Solved for
 `√2·rho/√(1 - rho²) = max_ac_ratio`: `rho = r/√(2 + r²)`.
 """
@@ -28,7 +28,7 @@ class ShaperConfig:
     ceiling_watts: float
     """Never above it: the set-point that the envelope leaves."""
     fill_watts: float
-    """Most that filling idle cycles can draw; a floor above it cannot be held."""
+    """Most that filling idle cycles can draw; a floor above it cannot be held, nor a ramp down from above it."""
     period_s: float
     """Of the loop."""
 
@@ -40,6 +40,11 @@ class ShaperConfig:
             raise ValueError(
                 f"a floor of {self.lower.floor_watts:g} W cannot be held: filling draws {self.fill_watts:g} W at most"
             )
+
+    @property
+    def highest_watts(self) -> float:
+        """What is ever let through: with a ramp down no more than filling can hold when the work ends at once."""
+        return self.ceiling_watts if self.lower.ramp_down_watts_per_second is None else self.fill_watts
 
     @property
     def corridor_ratio(self) -> float:
@@ -77,7 +82,7 @@ def shape(config: ShaperConfig, state: ShaperState, *, power_watts: float) -> Sh
     """
     lower, period = config.lower, config.period_s
     down = _step(lower.ramp_down_watts_per_second, period)
-    ceiling = min(config.ceiling_watts, power_watts + _step(lower.ramp_up_watts_per_second, period))
+    ceiling = min(config.highest_watts, power_watts + _step(lower.ramp_up_watts_per_second, period))
     state = _peak(config, state, power_watts, down)
     wishes = (
         (power_watts - down, "the ramp down"),
