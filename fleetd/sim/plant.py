@@ -63,7 +63,8 @@ class Curve:
         chip = self.chip
         volts = np.maximum(chip.v_min, chip.v_ref + chip.slope_volts_per_hertz * (clock_hertz - chip.clock_ref_hertz))
         uncore = chip.uncore_low_watts + (chip.uncore_high_watts - chip.uncore_low_watts) * activity
-        return chip.leak_watts + uncore + activity * chip.capacitance * volts**2 * clock_hertz
+        watts: Floats = chip.leak_watts + uncore + activity * chip.capacitance * volts**2 * clock_hertz
+        return watts
 
     def clock_hertz(self, power_watts: Floats) -> Floats:
         """The highest clock whose worst-case draw stays within a power, shape as given."""
