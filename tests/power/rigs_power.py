@@ -95,3 +95,38 @@ def hostile(rng: np.random.Generator, scenarios: int, seconds: float) -> Activit
         idle_then_burst(np.geomspace(20e-6, seconds * 0.9, idle)),
         telegraph(rng, np.geomspace(20e-6, seconds / 4, scenarios - square - idle)),
     )
+
+
+# ── a training step ─────────────────────────────────────────────────────────────────────────────────────────────────
+
+STEP_S, BURSTS = 12e-3, 6
+"""A training step of a recommender: bursts of GEMM between memory-bound work and collectives."""
+EMBEDDING, ALL_TO_ALL = 0.35, 0.15
+"""Activity of what lies between two bursts, half of the time each."""
+PUBLISHED_GAIN = (1.03, 1.06)
+
+
+def recommender(share: Floats) -> Activity:
+    """DLRM-like phases; `share`: of the boosted step that is GEMM."""
+    piece = STEP_S / BURSTS
+
+    def activity(start_s: float, steps: int, step_s: float) -> Floats:
+        at = ((start_s + step_s * (np.arange(steps) + 0.5)) % piece)[None, :] / piece
+        rest = np.where(at < (1 + share[:, None]) / 2, EMBEDDING, ALL_TO_ALL)
+        return np.where(at < share[:, None], 1.0, rest)
+
+    return activity
+
+
+def gain_curve(plant: Plant, held: tuple[Bucket, ...]) -> list[dict[str, float]]:
+    """What a whole step gains, over its GEMM share at the base clock, 0.05 to 0.5."""
+    share = np.linspace(0.037, 0.43, 10)
+    trace = guarded(plant, held).run(recommender(share), scenarios=len(share), seconds=0.36)
+    boost = trace.busy_clock_hertz(after_s=0.12, busy=0.9) / plant.chip.clock_base_hertz
+    # The shares are of the boosted step: at the base clock its bursts would take `boost` times as long.
+    gain = share * boost + 1 - share
+    names = ("gemm_share", "boost", "gain")
+    return [
+        dict(zip(names, map(float, point), strict=True))
+        for point in zip(share * boost / gain, boost, gain, strict=True)
+    ]

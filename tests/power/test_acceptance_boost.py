@@ -3,17 +3,14 @@
 A boost is the clock in the bursts to the part's base clock, the one that it holds for ever at full activity.
 """
 
-import json
-from pathlib import Path
-
 import numpy as np
 import pytest
 
 from fleetd.config.plants import Plant
 from fleetd.core.power.buckets import Bucket
 from fleetd.core.power.compiler import filtered_limiter
-from fleetd.sim.plant import Activity, Floats, duty_cycle
-from tests.power.rigs_power import FLAT, STEEP, buckets, guarded, oracle_hertz
+from fleetd.sim.plant import duty_cycle
+from tests.power.rigs_power import FLAT, PUBLISHED_GAIN, STEEP, buckets, gain_curve, guarded, oracle_hertz
 
 KERNEL_S = 300e-6
 DUTIES = (0.2, 0.3, 0.5, 0.6, 0.8, 1.0)
@@ -81,44 +78,13 @@ def test_a06_a_slower_loop_boosts_less() -> None:
     assert found == pytest.approx([1.36, 1.33, 1.29, 1.25, 1.18, 1.10], abs=0.03)
 
 
-# ── end to end ──────────────────────────────────────────────────────────────────────────────────────────────────────
-
-STEP_S = 12e-3
-"""A training step of a recommender at the boosted clock: bursts of GEMM between memory-bound work and collectives."""
-BURSTS = 6
-BETWEEN = (0.35, 0.15)
-"""Activity of embedding work, then of all-to-all, after each burst."""
-
-
-def recommender(share: Floats) -> Activity:
-    """DLRM-like phases: in each sixth of a step a burst at full activity, then embedding and all-to-all by halves."""
-    piece = STEP_S / BURSTS
-
-    def activity(start_s: float, steps: int, step_s: float) -> Floats:
-        at = ((start_s + step_s * (np.arange(steps) + 0.5)) % piece)[None, :] / piece
-        rest = np.where(at < (1 + share[:, None]) / 2, BETWEEN[0], BETWEEN[1])
-        return np.where(at < share[:, None], 1.0, rest)
-
-    return activity
-
-
-def test_a08_what_a_training_step_gains_as_a_curve(tmp_path: Path) -> None:
-    shares = np.linspace(0.037, 0.43, 10)
-    trace = guarded(STEEP, buckets()).run(recommender(shares), scenarios=len(shares), seconds=0.36)
-    boost = trace.busy_clock_hertz(after_s=0.12, busy=0.9) / STEEP.chip.clock_base_hertz
-    # The shares are of the boosted step: at the base clock its bursts would take `boost` times as long.
-    base_share = shares * boost / (shares * boost + 1 - shares)
-    gain = shares * boost + 1 - shares
-    curve = [
-        {"gemm_share": float(s), "boost": float(b), "gain": float(g)}
-        for s, b, g in zip(base_share, boost, gain, strict=True)
-    ]
-    path = tmp_path / "curve.json"
-    path.write_text(json.dumps({"published_gain": [1.03, 1.06], "points": curve}), encoding="utf-8")
-    assert base_share[0] == pytest.approx(0.05, abs=0.005)
-    assert base_share[-1] == pytest.approx(0.5, abs=0.01)
-    assert (np.diff(gain) > 0).all(), curve
+def test_a08_what_a_training_step_gains_as_a_curve() -> None:
+    curve = gain_curve(STEEP, buckets())
+    share, gain = [point["gemm_share"] for point in curve], [point["gain"] for point in curve]
+    assert share[0] == pytest.approx(0.05, abs=0.005)
+    assert share[-1] == pytest.approx(0.5, abs=0.01)
+    assert gain == sorted(gain), curve
     # The published 3 to 6 % is what a step gains whose GEMM share is about a tenth to a fifth.
-    low, high = np.interp([1.03, 1.06], gain, base_share)
+    low, high = np.interp(PUBLISHED_GAIN, gain, share)
     assert 0.05 < low < high < 0.5
     assert gain[-1] <= STEEP.chip.clock_max_hertz / STEEP.chip.clock_base_hertz

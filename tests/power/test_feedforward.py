@@ -35,7 +35,7 @@ Wish = Callable[[float, bool], float]
 """(time, whether a burst runs) → proposed clock."""
 
 
-def run(wish: Wish, *, busy_s: float, idle_s: float, seconds: float = 0.5) -> tuple[float, Trace]:
+def run(wish: Wish, *, busy_s: float, idle_s: float, seconds: float = 0.2) -> tuple[float, Trace]:
     """The guard under a duty cycle; the mean clock of the bursts after the first half, and the power."""
     config = GuardConfig(chip=CHIP, buckets=HELD, period_s=PERIOD_S, dead_s=DEAD_S)
     state, watts, lengths, clocks = guard.start(config), [], [], []
