@@ -26,7 +26,7 @@ def test_the_frozen_parts_in_base_units() -> None:
         ("dead_time_us: 20", "dead_time_us: 200", "dead_time_us <= loop_us"),
         ("low: 0.1", "low: 1.1", "low <= high"),
         ("step_us: 20", "step_us: 20\n    stride_us: 1", "stride_us"),
-        ("leak_watts: 150\n", "", "leak_watts"),
+        ("    leak_watts: 150\n", "", "leak_watts"),
     ],
 )
 def test_a_part_that_is_none_is_refused(tmp_path: Path, old: str, new: str, message: str) -> None:
