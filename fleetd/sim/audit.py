@@ -15,6 +15,9 @@ from fleetd.model.envelope import Envelope
 
 Floats = NDArray[np.float64]
 
+_AT_ONCE = 512
+"""Steps that every bucket looks at before the next ones: they stay in the processor's cache."""
+
 
 def window_steps(envelope: Envelope, step_s: float, count: int) -> list[int]:
     """Windows of whole steps, log-spaced from one step to the longest row that binds; rising, each once."""
@@ -63,9 +66,17 @@ class BucketAudit:
 
     def push(self, power_watts: Floats) -> None:
         """Take the next [N, S] steps."""
+        for first in range(0, len(power_watts), _AT_ONCE):
+            self._push(power_watts[first : first + _AT_ONCE] * self._step_s)
+
+    def _push(self, drawn_joules: Floats) -> None:
+        net, low = np.empty_like(drawn_joules), np.empty_like(drawn_joules)
         for row, bucket in enumerate(self._buckets):
-            net = self._fill[row] + np.cumsum(power_watts - bucket.rate_watts, axis=0) * self._step_s
-            fill = net - np.minimum(np.minimum.accumulate(net, axis=0), 0.0)
-            self._fill[row] = fill[-1]
-            worst = fill.max(axis=0) - bucket.depth_joules
-            self.excess_joules[row] = np.maximum(self.excess_joules[row], worst)
+            np.subtract(drawn_joules, bucket.rate_watts * self._step_s, out=net)
+            net[0] += self._fill[row]
+            np.cumsum(net, axis=0, out=net)
+            np.minimum.accumulate(net, axis=0, out=low)
+            np.minimum(low, 0.0, out=low)
+            net -= low
+            self._fill[row] = net[-1]
+            np.maximum(self.excess_joules[row], net.max(axis=0) - bucket.depth_joules, out=self.excess_joules[row])

@@ -21,7 +21,7 @@ from fleetd.sim.audit import BucketAudit, WindowAudit, window_steps
 from fleetd.sim.plant import duty_cycle
 from tests.power.rigs_power import FLAT, PLANTS, PUBLISHED_GAIN, STEEP, buckets, gain_curve, guarded, hostile, module
 
-BLOCK_S = 0.5
+BLOCK_S = 0.1
 WINDOWS = 60
 FILL_JOULES = 1e-9
 """Rounding of a bucket's level."""
