@@ -42,7 +42,7 @@ DAY_S = 86400.0
 @click.option("--days", type=click.FloatRange(0, 3650, min_open=True), default=30, show_default=True,
               help="Until the set-point expires.")  # fmt: skip
 @click.option("--seed", type=click.IntRange(0), default=0, show_default=True)
-@click.option("--store", type=click.Path(path_type=Path), help="Where the set-point is stored.")
+@click.option("--store", type=click.Path(path_type=Path, dir_okay=False), help="Where the set-point is stored.")
 @click.option("--json", "json_path", metavar="PATH", help="Write the result as JSON; `-` is standard output.")
 def tune_command(
     *, envelope: str, part: str, firmware: str, phases: tuple[tuple[float, float, float], ...], seconds: float,

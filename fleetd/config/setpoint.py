@@ -1,5 +1,6 @@
 """`kind: PowerSetPoint`: what `fleetd power tune` stores and the governor loads, strictly."""
 
+import contextlib
 import json
 import math
 import os
@@ -74,6 +75,8 @@ def store_setpoint(path: Path, point: SetPoint) -> None:
             os.fsync(file.fileno())
         fresh.replace(path)
     except OSError as error:
+        with contextlib.suppress(OSError):
+            fresh.unlink()
         raise ConfigError(path, None, f"cannot be written: {error.strerror}") from None
 
 

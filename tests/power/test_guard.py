@@ -94,6 +94,17 @@ def test_blocks_are_the_run_in_pieces() -> None:
     assert np.array_equal(np.concatenate([p.clock_hertz for p in pieces]), whole.clock_hertz)
 
 
+@pytest.mark.parametrize("reading", [math.nan, math.inf, -math.inf, -1.0, 0.0])
+def test_a_reading_that_is_no_power_fills_no_bucket(reading: float) -> None:
+    config = GuardConfig(chip=CHIP, buckets=buckets(), period_s=1e-4, dead_s=2e-5)
+    before = guard.start(config)
+    after = guard.spend(config, before, power_watts=reading, seconds=1e-4)
+    most = CHIP.power_watts(CHIP.clock_max_hertz, 1.0)
+    assert after == guard.spend(config, before, power_watts=most, seconds=1e-4)
+    assert after.levels_joules[-1] < before.levels_joules[-1]
+    assert guard.dispose(config, after, proposal_hertz=math.nan).clock_hertz == CHIP.clock_min_hertz
+
+
 def test_the_guard_says_what_bound_it() -> None:
     config = GuardConfig(chip=CHIP, buckets=buckets(), period_s=1e-4, dead_s=2e-5)
     full, empty = guard.start(config, full=True), guard.start(config)

@@ -145,8 +145,10 @@ def test_what_was_stored_is_read_back(tmp_path: Path) -> None:
     store_setpoint(path, POINT)
     assert load_setpoint(path) == POINT
     assert [p.name for p in tmp_path.iterdir()] == ["point.json"]
-    with pytest.raises(ConfigError, match="cannot be written"):
-        store_setpoint(tmp_path / "missing" / "point.json", POINT)
+    for nowhere in (tmp_path / "missing" / "point.json", path / "point.json"):
+        with pytest.raises(ConfigError, match="cannot be written"):
+            store_setpoint(nowhere, POINT)
+    assert load_setpoint(path) == POINT
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,7 @@ new command is granted what keeps every bucket non-negative for one loop period 
 requires), a state with no negative bucket always leads to another one: no window is ever exceeded, whatever the load.
 """
 
-from collections.abc import Sequence
+import math
 from dataclasses import dataclass, replace
 
 from fleetd.core.power.buckets import Bucket
@@ -56,7 +56,13 @@ def start(config: GuardConfig, *, full: bool = False) -> GuardState:
 
 
 def spend(config: GuardConfig, state: GuardState, *, power_watts: float, seconds: float) -> GuardState:
-    """Carry the buckets through a measured stretch of constant power; a full bucket stays full."""
+    """Carry the buckets through a measured stretch of constant power; a full bucket stays full.
+
+    A reading that is no power (NaN, infinite, nothing or less: a powered part leaks) counts as the most that the part
+    can draw: what is not known must not fill a bucket.
+    """
+    if not (math.isfinite(power_watts) and power_watts > 0):
+        power_watts = config.chip.power_watts(config.chip.clock_max_hertz, 1.0)
     levels = tuple(
         min(bucket.depth_joules, level + (bucket.rate_watts - power_watts) * seconds)
         for bucket, level in zip(config.buckets, state.levels_joules, strict=True)
@@ -87,8 +93,3 @@ def dispose(config: GuardConfig, state: GuardState, *, proposal_hertz: float) ->
     else:
         why = f"{clock / 1e6:.0f} MHz: bucket {bucket.name} allows {watts:.0f} W for {config.period_s * 1e3:g} ms"
     return replace(state, clock_hertz=clock, why=why)
-
-
-def worst_ratio_bound(buckets: Sequence[Bucket], window_s: float) -> float:
-    """The most energy (joules) that these buckets let through in a window: min_j r_j·W + b_j."""
-    return min(bucket.rate_watts * window_s + bucket.depth_joules for bucket in buckets)
