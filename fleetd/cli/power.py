@@ -26,7 +26,11 @@ BAR = 16
 """Characters of the longest bar."""
 COLOURS = {Sight.CERTIFIED: "green", Sight.AUDITED: "yellow", Sight.UNOBSERVABLE: "red"}
 
-LATER = {"simulate": "fleetd.cli.power_simulate:simulate_command"}
+LATER = {
+    "bench": "fleetd.cli.power_bench:bench_command",
+    "simulate": "fleetd.cli.power_simulate:simulate_command",
+    "tune": "fleetd.cli.power_tune:tune_command",
+}
 """Command → "module:attribute"; imported when it is used, since some need packages that an agent's host lacks."""
 
 

@@ -6,6 +6,7 @@ Units are converted here: the file says MHz and microseconds, as data sheets do;
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Protocol
 
 from fleetd.config.shipped import shipped_dir
 from fleetd.config.strict import ConfigError, read
@@ -63,6 +64,38 @@ class FirmwareFile:
     dead_time_us: float
 
 
+class _ChipFile(Protocol):
+    """What the files of simulated parts have in common."""
+
+    @property
+    def tbp_watts(self) -> float: ...
+    @property
+    def clock_mhz(self) -> ClockFile: ...
+    @property
+    def leak_watts(self) -> float: ...
+    @property
+    def uncore_watts(self) -> UncoreFile: ...
+    @property
+    def voltage(self) -> VoltageFile: ...
+
+
+def chip_of(file: _ChipFile) -> Chip:
+    """The part of a file in base units. Raises ValueError."""
+    return Chip(
+        tbp_watts=file.tbp_watts,
+        clock_min_hertz=file.clock_mhz.min * 1e6,
+        clock_base_hertz=file.clock_mhz.base * 1e6,
+        clock_max_hertz=file.clock_mhz.max * 1e6,
+        leak_watts=file.leak_watts,
+        uncore_low_watts=file.uncore_watts.low,
+        uncore_high_watts=file.uncore_watts.high,
+        v_ref=file.voltage.v_ref,
+        clock_ref_hertz=file.voltage.f_ref_mhz * 1e6,
+        slope_volts_per_hertz=file.voltage.slope_per_ghz * 1e-9,
+        v_min=file.voltage.v_min,
+    )
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlantFile:
     """One part."""
@@ -88,19 +121,7 @@ class PlantFile:
 
     def chip(self) -> Chip:
         """The part in base units. Raises ValueError."""
-        return Chip(
-            tbp_watts=self.tbp_watts,
-            clock_min_hertz=self.clock_mhz.min * 1e6,
-            clock_base_hertz=self.clock_mhz.base * 1e6,
-            clock_max_hertz=self.clock_mhz.max * 1e6,
-            leak_watts=self.leak_watts,
-            uncore_low_watts=self.uncore_watts.low,
-            uncore_high_watts=self.uncore_watts.high,
-            v_ref=self.voltage.v_ref,
-            clock_ref_hertz=self.voltage.f_ref_mhz * 1e6,
-            slope_volts_per_hertz=self.voltage.slope_per_ghz * 1e-9,
-            v_min=self.voltage.v_min,
-        )
+        return chip_of(self)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
