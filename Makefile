@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 SETUP_INPUTS := pyproject.toml constraints.txt
 
-.PHONY: help deps demo test e2e lint protos swarm clean bench-checksum bench-gemm bench-faults bench-world bench-agent
+.PHONY: help deps demo test e2e lint protos swarm clean bench-checksum bench-gemm bench-faults bench-world bench-agent bench-power
 
 help:  ## list the targets
 	@grep -hE '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | sort
@@ -48,6 +48,10 @@ bench-faults: $(STAMP)  ## fault scanner: MB/s and memory on a generated 100 MB 
 
 bench-world: $(STAMP)  ## simulated fleet: seconds for 128 hosts and one hour
 	@$(BIN)/python tests/bench/bench_world.py
+
+bench-power: $(STAMP)  ## power control: the slow forms of its acceptance tests (about an hour on one core)
+	@$(BIN)/python tests/bench/bench_envelope.py 10000
+	@$(BIN)/python -m tests.bench.bench_power
 
 bench-agent: $(STAMP)  ## agent with 8 fake GPUs of either vendor: CPU, memory, latency of /metrics, growth (7 minutes)
 	@$(BIN)/python tests/bench/bench_agent.py 60

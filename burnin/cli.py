@@ -14,6 +14,7 @@ from typing import Any
 
 import click
 
+from burnin.load.drive import drive
 from burnin.options import SEED_LIMIT, Options, check, parse_devices, parse_inject
 from burnin.page import to_html
 from burnin.progress import open_progress
@@ -142,6 +143,25 @@ def _write(outputs: dict[str, Path | None], texts: dict[str, str], report: dict[
                 divert(sys.stdout)
             code = int(ExitCode.NOT_JUDGED)
     return code
+
+
+@command.command("load")
+@click.option("--backend", type=click.Choice(["cuda", "cpu"]), required=True)
+@click.option("--device", type=int, default=0, show_default=True, help="Index of the GPU among those that torch sees.")
+def load_command(*, backend: str, device: int) -> int:
+    """Put a duty-cycle load on one device: a JSON plan on standard input, JSON lines out (`fleetd power bench`)."""
+    from burnin.load.plan import parse  # noqa: PLC0415 - the other commands need none of it
+
+    plan = parse(sys.stdin.read())
+    if importlib.util.find_spec("torch") is None:
+        raise CannotJudgeError(NO_TORCH)
+    from burnin.load.machines import open_machine  # noqa: PLC0415 - torch
+
+    stop = Stop()
+    stop.install()
+    machine = open_machine(backend, ordinal=device, seed=plan.seed, stdout=sys.stdout)
+    finished = drive(plan, machine, out=sys.stdout, stop=stop)
+    return int(ExitCode.GOOD if finished else ExitCode.NOT_JUDGED)
 
 
 @command.command("list")

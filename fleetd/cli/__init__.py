@@ -29,6 +29,7 @@ COMMANDS = {
     "incident": "fleetd.cli.fleetwide:incident",
     "pki": "fleetd.cli.pki:command",
     "policy": "fleetd.cli.policy:command",
+    "power": "fleetd.cli.power:command",
     "rehearse": "fleetd.cli.rehearse:command",
 }
 """Noun → "module:attribute" of its click command."""
