@@ -3,6 +3,8 @@
 The hash of what arrived must be the hash of what was sent, taken where it was sent.
 """
 
+from contextlib import AbstractContextManager, nullcontext
+
 import torch
 
 from burnin.checksum import checksum
@@ -62,8 +64,20 @@ def _words(ctx: Context, device: torch.device, seed: int, *names: str | int, pin
     """Random bits of one transfer, on a device or in the host's memory."""
     count = WORDS_CUDA if ctx.backend == "cuda" else WORDS_CPU
     made = torch.empty(count, dtype=torch.int32, device=device, pin_memory=pinned)
-    fill_bits(made, derive(seed, "copy", *names))
+    with _current(device):
+        fill_bits(made, derive(seed, "copy", *names))
     return made
+
+
+def _current(device: torch.device) -> AbstractContextManager[object]:
+    """Kernels run on the current GPU, wherever their data lie: make it the one that has them."""
+    return torch.cuda.device(device) if device.type == "cuda" else nullcontext()
+
+
+def _sum_there(tensor: torch.Tensor, seed: int) -> int:
+    """The checksum of data on another GPU, computed there."""
+    with _current(tensor.device):
+        return checksum(tensor, seed)
 
 
 def _host(ctx: Context, injector: Injector, watch: Stopwatch, found: Found, launches: int) -> int:
@@ -98,7 +112,7 @@ def _pairs(ctx: Context, injector: Injector, watch: Stopwatch, found: Found, lau
     others = [rank for rank in range(fabric.world) if rank != fabric.rank]
     devices = getattr(fabric, "device_of", lambda _: ctx.device)
     sent = {rank: _words(ctx, devices(rank), found.seed, rank) for rank in range(fabric.world)}
-    right = {rank: checksum(sent[rank], found.seed) for rank in others}
+    right = {rank: _sum_there(sent[rank], found.seed) for rank in others}
     outs = {rank: torch.empty(len(sent[rank]), dtype=torch.int32, device=ctx.device) for rank in others}
     for _ in range(launches):
         for out in outs.values():

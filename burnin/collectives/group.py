@@ -39,6 +39,8 @@ class Group:
         self._deadline_s = float(setup["deadline_s"])
         self._ordinals = tuple(setup["ordinals"])
         self._event: Any = None
+        cuda = device.type == "cuda"
+        self._streams = tuple(_stream(device) for _ in range(self.world - 1)) if cuda else ()
         store = dist.FileStore(setup["store"], self.world)  # type: ignore[attr-defined]  # it is not in __all__
         # A file, not a port: nobody else can join, and nothing is left listening. NCCL's own watchdog, which ends the
         # process without a word, comes after ours.
@@ -102,11 +104,19 @@ class Group:
             source = (self.rank + step) % self.world
             for receiver in range(self.world) if alone else (self.rank,):
                 if receiver == self.rank:
-                    outs[source].copy_(inputs(source), non_blocking=True)
+                    self._copy(outs[source], inputs(source), self._streams[step - 1])
                 if alone:
                     torch.cuda.synchronize(self._device)
                     self.meet()
+        for stream in self._streams:
+            torch.cuda.current_stream(self._device).wait_stream(stream)
         self._mark()
+
+    def _copy(self, out: torch.Tensor, there: torch.Tensor, stream: torch.cuda.Stream) -> None:
+        """Copy on a stream of its own, so that copies from several GPUs run side by side."""
+        stream.wait_stream(torch.cuda.current_stream(self._device))
+        with torch.cuda.stream(stream):
+            out.copy_(there, non_blocking=True)
 
     def meet(self) -> None:
         """Wait for all ranks, on the CPU. Raises StuckError or LostError."""
@@ -131,6 +141,10 @@ class Group:
         if self._device.type == "cuda":
             self._event = torch.cuda.Event()  # type: ignore[no-untyped-call]
             self._event.record()
+
+
+def _stream(device: torch.device) -> torch.cuda.Stream:
+    return torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
 
 
 @contextmanager

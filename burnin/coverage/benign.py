@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 from burnin.children import Answer
 from burnin.coverage.host import Healthy, Host, Meddle, devices, honest
 from burnin.coverage.trials import LAUNCHES, Suite, run_host, world_seed
+from burnin.links import DISTINCT
 from burnin.spec import Device, Inject, Verdict
 from burnin.wire import Prove, Request, Vote
 from burnin.words import derive
@@ -77,6 +78,14 @@ def _reordered(gpu: str, request: Request, answer: Answer, floats: Cases) -> Ans
     return _says(answer, _noise(request.case, request.seed, request.iteration))
 
 
+def _other_order(gpu: str, request: Request, answer: Answer) -> Answer | None:
+    """A collective that adds in another order each time, as one does that reduces in the switch."""
+    if not isinstance(request, Vote) or request.test != "collective.repro":
+        return answer
+    trace = ((DISTINCT, "3"), ("bits", _noise(gpu, request.case, request.seed)))
+    return answer | {"ballot": answer["ballot"] | {"trace": trace}}
+
+
 def _other_rounding(gpu: str, request: Request, answer: Answer, floats: Cases) -> Answer | None:
     """Another firmware chooses other kernels: float results differ between firmwares, not inside one."""
     old = int(gpu.rpartition("-")[2]) < OTHER_FIRMWARE
@@ -130,6 +139,9 @@ def scenarios(tests: Suite) -> tuple[Scenario, ...]:
         Scenario(id="F19", what="atomics in another order at every launch", judged=True, meddle=on_floats(_unsteady)),
         Scenario(
             id="F19.reorder", what="reductions that depend on history", judged=True, meddle=on_floats(_reordered)
+        ),
+        Scenario(
+            id="F19.collective", what="collectives that add in another order", judged=True, meddle=_other_order
         ),
         Scenario(id="F20", what="a library bug on all GPUs", judged=True, bug_on=everyone),
         Scenario(id="F20.race", what="a library's race: wrong at random on all GPUs", judged=True, meddle=racing),
