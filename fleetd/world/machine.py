@@ -1,14 +1,20 @@
 """One simulated host: its parts, its disk, its kernel's messages, and the real agent that runs on it."""
 
 import asyncio
+import functools
 import random
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 from fleetd import __version__
 from fleetd.agent.agent import Agent, SpoolGauges
 from fleetd.agent.chores import Chores, ChoresConfig
+from fleetd.agent.detector import Detector
 from fleetd.agent.sampler import Sampler, SamplerConfig
+from fleetd.config.faults import load_catalogue
+from fleetd.core.detect_config import DetectConfig
+from fleetd.core.faults.catalogue import Catalogue
 from fleetd.model.finding import DeviceFault, FaultClass, Scope, Severity
 from fleetd.model.host import Place
 from fleetd.model.ids import BootId, FindingId, HostName, SpoolId
@@ -28,6 +34,12 @@ _KERNEL_SAYS: dict[Trouble, tuple[str, FaultClass, str]] = {
 """Trouble → code, class and words of what the kernel logs about it at once."""
 
 _RETRY_S = 10.0
+
+
+@functools.cache
+def _catalogue() -> Catalogue:
+    """Read once: a fleet of a hundred thousand agents has one."""
+    return load_catalogue()
 
 
 class Machine:
@@ -258,11 +270,14 @@ class Machine:
             broken=lambda: self.burner_broken,
             alike_wrong=lambda: self.alike_wrong,
         )
+        at: dict[str, Any] = {"host": host, "boot_id": boot, "spool": spool, "clock": clock}
+        detector = Detector(**at, catalogue=_catalogue(), config=DetectConfig()) if settings.detect else None
+        sampler = Sampler(**at, devices=devices, config=config, on_round=detector.round if detector else None)
         return Agent(
             host=host,
             boot_id=boot,
             version=__version__,
-            sampler=Sampler(host=host, boot_id=boot, devices=devices, spool=spool, clock=clock, config=config),
+            sampler=sampler,
             chores=Chores(
                 host=host,
                 boot_id=boot,
@@ -283,6 +298,7 @@ class Machine:
             notify=lambda _: None,
             watchdog_s=None,
             place=self._place,
+            detector=detector,
         )
 
     def _died(self) -> None:
