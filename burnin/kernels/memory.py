@@ -66,9 +66,9 @@ def check(  # noqa: PLR0917 - a kernel has no keywords
 ) -> None:
     """Compare with the pattern ^ flip; found[0] += words that differ, found[1] = the lowest of their indices.
 
-    INVERT: write the inverse of each word that was read behind the check; a wrong one stays wrong and is seen again. (The
-    inverse of the right word would not wait for the read: on an H200 that march ran at 1.5 instead of 4.0 TB/s.) DOWN:
-    from the highest address to the lowest.
+    INVERT: write the inverse of each word that was read behind the check; a wrong one stays wrong and is seen again.
+    (The inverse of the right word would not wait for the read: on an H200 that ran at 1.5 instead of 4.0 TB/s.)
+    DOWN: from the highest address to the lowest.
     """
     program = tl.program_id(0)
     block = tl.num_programs(0) - 1 - program if DOWN else program

@@ -8,9 +8,11 @@ class JobsConfig:
     """Where to learn which job or pod uses a GPU."""
 
     slurm: str = "auto"
-    """`auto`: from the processes that hold the GPU (needs the host's process ids); `off`."""
+    """`auto`: from the processes that hold the GPU, which takes the host's process ids; `off`. The account of a job is
+    seen only by an agent that may read the environment of others (root, or CAP_SYS_PTRACE)."""
     kubelet: str = "auto"
-    """`auto`: the kubelet's usual socket, where there is one; the path of another; `off`."""
+    """`auto`: the kubelet's usual socket, where the agent can see one (mostly root alone can); the path of another,
+    which has to be there; `off`."""
     interval_seconds: float = 15.0
     deadline_seconds: float = 5.0
     """How long the kubelet, or /proc, may take."""

@@ -1,7 +1,10 @@
 """What the kernel of a simulated host says: about the troubles that it sees at once, and to the agent that reads it."""
 
+import functools
+
 from fleetd.agent.log_watch import LogWatch
 from fleetd.agent.sampler import Sampler
+from fleetd.config.faults import load_catalogue
 from fleetd.core.faults.catalogue import Catalogue
 from fleetd.model.finding import FaultClass
 from fleetd.model.ids import HostName
@@ -15,6 +18,12 @@ KERNEL_SAYS: dict[Trouble, tuple[str, FaultClass, str]] = {
     Trouble.MEMORY: ("nvidia.xid.48", FaultClass.MEMORY, "double-bit ECC error"),
 }
 """Trouble → code, class and words of what the kernel logs about it at once."""
+
+
+@functools.cache
+def shipped_catalogue() -> Catalogue:
+    """Read once: a fleet of a hundred thousand agents has one."""
+    return load_catalogue()
 
 
 def log_watch(

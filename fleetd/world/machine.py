@@ -4,11 +4,14 @@ import asyncio
 import random
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 from fleetd import __version__
 from fleetd.agent.agent import Agent, SpoolGauges
 from fleetd.agent.chores import Chores, ChoresConfig
+from fleetd.agent.detector import Detector
 from fleetd.agent.sampler import Sampler, SamplerConfig
+from fleetd.core.detect_config import DetectConfig
 from fleetd.model.finding import DeviceFault, FaultClass, Scope, Severity
 from fleetd.model.host import Place
 from fleetd.model.ids import BootId, FindingId, HostName, SpoolId
@@ -20,7 +23,7 @@ from fleetd.sim.gpu import Cure, SimDevices, Trouble, parts
 from fleetd.sim.kernel_log import KernelRing
 from fleetd.sim.life import Fuse, Killed, Life
 from fleetd.sim.link import Network, SimUplink
-from fleetd.world.kernel import KERNEL_SAYS, log_watch
+from fleetd.world.kernel import KERNEL_SAYS, log_watch, shipped_catalogue
 from fleetd.world.settings import Settings
 
 _RETRY_S = 10.0
@@ -265,6 +268,9 @@ class Machine:
             broken=lambda: self.burner_broken,
             alike_wrong=lambda: self.alike_wrong,
         )
+        at: dict[str, Any] = {"host": host, "boot_id": boot, "spool": spool, "clock": clock}
+        detector = Detector(**at, catalogue=shipped_catalogue(), config=DetectConfig()) if settings.detect else None
+        sampler = Sampler(**at, devices=devices, config=config, on_round=detector.round if detector else None)
         return Agent(
             host=host,
             boot_id=boot,
@@ -293,6 +299,7 @@ class Machine:
             log_watch=log_watch(
                 settings.catalogue, self._kernel, host=host, life=life, spool=spool, clock=clock, sampler=sampler
             ),
+            detector=detector,
         )
 
     def _died(self) -> None:

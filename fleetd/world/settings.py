@@ -22,6 +22,8 @@ class Settings:
     seed: int = 1
     sample_seconds: float = 10.0
     """How often an agent reads its GPUs and sends what it read."""
+    detect: bool = False
+    """Whether the agents judge what they read, as real ones do. It makes a quiet world about four times as dear."""
     weather: Weather = field(default_factory=Weather)
     start_seconds: float = 5.0
     """The agents start, evenly spread, within this time."""

@@ -1,6 +1,8 @@
 """The real agent process on a fake vendor library: READY first, hangs, the end, reload, release. Default deadlines."""
 
+import json
 import signal
+import tarfile
 from pathlib import Path
 
 import pytest
@@ -93,3 +95,21 @@ def test_s44_release_on_request_and_attached_again(tmp_path: Path) -> None:
         assert len(bench.scenario.lines(".starts")) == 2
         gone = bench.cli("agent", "attach", "--socket", str(tmp_path / "none.sock"))
         assert (gone.returncode, gone.stderr.count("\n")) == (3, 1)
+
+
+def test_a_bundle_of_a_living_agent_has_its_status_and_readings(tmp_path: Path) -> None:
+    with agent(tmp_path, gpus=2) as bench:
+        bench.until(lambda found: found["readiness"] == "ready", "the GPUs are read")
+        calls = len(bench.scenario.lines(".starts"))
+        out = tmp_path / "b.tar.gz"
+        done = bench.cli("bundle", "--config", str(bench.file), "--socket", str(bench.status), "--out", str(out))
+        assert done.returncode == 0, done.stderr
+        with tarfile.open(out) as tar:
+            files = {one.name.removeprefix("fleetd-bundle/"): tar.extractfile(one) for one in tar}
+            status, metrics = (file.read().decode() for file in (files["status.json"], files["metrics.txt"]) if file)
+        assert json.loads(status)["readiness"] == "ready"
+        assert "fleetd_gpu_power_watts" in metrics
+        assert "GPU-0" not in status + metrics, "the GPUs have pseudonyms"
+        assert '"[gpu-1]"' in status
+        assert 'gpu="[gpu-1]"' in metrics
+        assert len(bench.scenario.lines(".starts")) == calls, "no library was opened for it"
