@@ -40,8 +40,9 @@ protos: $(STAMP)  ## regenerate fleetd/pb from protos/
 bench-checksum: $(STAMP)  ## checksum against a device copy, in one run (on a GPU)
 	@$(BIN)/python tests/bench/bench_checksum.py
 
-bench-gemm: $(STAMP)  ## GEMM with every output checksummed against plain GEMM, paired (on a GPU)
+bench-gemm: $(STAMP)  ## GEMM with every output checksummed against plain GEMM, paired; by dtype; power held (on a GPU)
 	@$(BIN)/python tests/bench/bench_gemm.py
+	@$(BIN)/python tests/bench/bench_gemm_dtypes.py
 
 bench-faults: $(STAMP)  ## fault scanner: MB/s and memory on a generated 100 MB log
 	@$(BIN)/python tests/bench/bench_faults.py 100

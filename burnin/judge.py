@@ -14,6 +14,7 @@ from burnin.links import LINK_TESTS, Linked, linked, without_links
 from burnin.spec import FaultClass, Verdict
 from burnin.vote import Outcome
 from burnin.weigh import Basis, Round, Weighed, Wrong, vote_of, weigh
+from burnin.witness import against_the_cpu, unproved
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -75,18 +76,17 @@ def judge(evidence: Evidence) -> Judgement:
     """Judge a run.
 
     Order of strength: a gap of the run as a whole (interrupted, self-test missed) leaves nothing judged; then evidence
-    against a GPU, a configuration or the host's CPU fails the run; then anything left open leaves it not judged; only
-    what remains passes.
+    against a GPU or a configuration fails the run; then anything left open, and a host CPU that cannot be believed,
+    leaves it not judged; only what remains passes.
     """
     if evidence.host_cpu:  # its proofs are worth nothing; votes still are
         evidence = replace(evidence, proofs=())
     everything, links = weigh(evidence), linked(evidence)
     weighed = without_links(everything)
     weighed = replace(weighed, configuration={**weighed.configuration, **links.configuration})
-    contested = {wrong.gpu for wrong in weighed.wrongs if wrong.basis is Basis.CONTESTED}
-    if len(contested) > 1:  # these GPUs have nothing in common but the CPU that accuses them
-        why = f"it refutes results of {len(contested)} GPUs that all others confirm"
-        return judge(replace(evidence, host_cpu=why))
+    unbelievable = against_the_cpu(evidence, weighed)
+    if unbelievable:
+        return judge(replace(evidence, host_cpu=unbelievable))
     nondeterministic = _nondeterministic(weighed)
     wrongs = tuple(
         wrong for wrong in weighed.wrongs if not (wrong.test in nondeterministic and wrong.basis is not Basis.GOLDEN)
@@ -262,6 +262,8 @@ def _tests(
         elif split:
             verdict = Verdict.FAIL
             why = f"{split[0].case}: {split[0].tally.why}; those whom nothing else blames agree"
+        elif unproved(evidence, test):
+            verdict, why = Verdict.NOT_JUDGED, f"no proof counts: {evidence.host_cpu}"
         made.append(TestVerdict(test=test, verdict=verdict, fault=fault, why=why))
     return tuple(made)
 
@@ -304,12 +306,12 @@ def _run(
     injected: tuple[Injected, ...],
 ) -> tuple[Verdict, str]:
     """The verdict of the run and its main reason."""
-    open_points = list(weighed.conflicts)
+    cpu = [f"host CPU: {evidence.host_cpu}"] if evidence.host_cpu else []
+    open_points = [*cpu, *weighed.conflicts]
     open_points += [_unfound(one) for one in injected if not one.found]
     index = {device.gpu: device.index for device in evidence.devices}
     bad = [f"GPU {index[gpu.gpu]} ({gpu.gpu}): {gpu.fault}: {gpu.why}" for gpu in gpus if gpu.verdict is Verdict.FAIL]
     bad += [f"{test.test}: {test.fault}: {test.why}" for test in tests if test.fault is FaultClass.CONFIGURATION]
-    bad += [f"host CPU: {evidence.host_cpu}"] if evidence.host_cpu else []
     open_points += [
         f"{test.test}: {'' if test.fault is FaultClass.NONE else f'{test.fault}: '}{test.why}"
         for test in tests
@@ -319,7 +321,7 @@ def _run(
     if evidence.gaps:
         return Verdict.NOT_JUDGED, "; ".join(evidence.gaps)
     if bad:
-        return Verdict.FAIL, "; ".join(bad)
+        return Verdict.FAIL, "; ".join(bad + cpu)
     if open_points:
         return Verdict.NOT_JUDGED, open_points[0]
     if not any(cast.ballot.launches for cast in evidence.casts):

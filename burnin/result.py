@@ -63,7 +63,7 @@ def _note_missing(state: State, declaration: Declaration) -> None:
         why = "the run ended before it" if exists else f"it does not exist on {state.backend}"
         state.not_run.append(NotRun(test=test, why=why, required=required))
     for missing in state.not_run:
-        if missing.test == test and required and not state.gaps:
+        if missing.test == test and missing.required and not state.gaps:
             state.gaps.append(f"the required test {test} did not run: {missing.why}")
 
 

@@ -25,11 +25,11 @@ _GRACE_S = 1.5
 """From SIGTERM to SIGKILL; the agent itself has two seconds to end."""
 _STDERR_BYTES_KEPT = 4096
 
-_LEASH = """
+LEASH = """
 import ctypes, os, signal, sys
 ctypes.CDLL(None, use_errno=True).prctl(1, signal.SIGTERM, 0, 0, 0)
 if os.getppid() != int(sys.argv[1]):
-    sys.exit("the agent is gone")
+    sys.exit("the parent is gone")
 os.execvp(sys.argv[2], sys.argv[2:])
 """
 """Runs first in the child: PR_SET_PDEATHSIG (1) outlives execve, and the parent may have died before it was set."""
@@ -125,7 +125,7 @@ class ProcessBurner:
         """Start the command on its leash; closes `stderr` here. Raises OSError."""
         try:
             return await asyncio.create_subprocess_exec(
-                *(sys.executable, "-I", "-S", "-c", _LEASH, str(os.getpid())),
+                *(sys.executable, "-I", "-S", "-c", LEASH, str(os.getpid())),
                 *command,
                 stdin=asyncio.subprocess.DEVNULL,
                 stdout=asyncio.subprocess.DEVNULL,

@@ -51,9 +51,8 @@ class Judged:
 
     @property
     def kept(self) -> bool:
-        """Whether nobody was blamed, and on a broken harness nothing was judged: not the run, or none of the GPUs."""
-        unjudged = self.verdict is Verdict.NOT_JUDGED or set(self.gpus) == {Verdict.NOT_JUDGED}
-        return not self.blamed and (self.scenario.judged or unjudged)
+        """Whether nobody was blamed, and on a broken harness nothing was judged."""
+        return not self.blamed and (self.scenario.judged or self.verdict is Verdict.NOT_JUDGED)
 
 
 def _noise(*what: str | int) -> str:
@@ -113,6 +112,13 @@ def _false_golden(gpu: str, request: Request, answer: Answer) -> Answer | None:
     return answer | {"proof": answer["proof"] | {"fingerprint": _noise(gpu, request.case, request.seed)}}
 
 
+def _library(gpu: str, request: Request, answer: Answer, cases: Cases) -> Answer | None:
+    """A library that computes some cases wrong, alike on every GPU; the CPU refutes them and confirms all others."""
+    if not isinstance(request, Vote | Prove) or (request.test, request.case) not in cases:
+        return answer
+    return _refuted(gpu, request, answer, 10) if isinstance(request, Prove) else _says(answer, _noise(request.seed))
+
+
 def _hangs(gpu: str, request: Request, answer: Answer) -> Answer | None:
     """A test that never ends, on any GPU."""
     del gpu
@@ -123,9 +129,13 @@ def scenarios(tests: Suite) -> tuple[Scenario, ...]:
     """Everything that must not cost a GPU its place."""
     floats = frozenset((case.test, case.name) for case in tests.all_cases if not case.exact)
     exact = frozenset((case.test, case.name) for case in tests.all_cases if case.exact)
+    products = frozenset((test, case) for test, case in exact if test == "gemm.exact")
 
     def racing(gpu: str, request: Request, answer: Answer) -> Answer | None:
         return _unsteady(gpu, request, answer, exact)
+
+    def buggy(gpu: str, request: Request, answer: Answer) -> Answer | None:
+        return _library(gpu, request, answer, products)
 
     def on_floats(meddle: Callable[[str, Request, Answer, Cases], Answer | None]) -> Meddle:
         return lambda gpu, request, answer: meddle(gpu, request, answer, floats)
@@ -143,7 +153,8 @@ def scenarios(tests: Suite) -> tuple[Scenario, ...]:
         Scenario(
             id="F19.collective", what="collectives that add in another order", judged=True, meddle=_other_order
         ),
-        Scenario(id="F20", what="a library bug on all GPUs", judged=True, bug_on=everyone),
+        Scenario(id="F20", what="a library bug on all GPUs", judged=True, meddle=buggy),
+        Scenario(id="F20.all", what="everything wrong alike on all GPUs", judged=True, bug_on=everyone),
         Scenario(id="F20.race", what="a library's race: wrong at random on all GPUs", judged=True, meddle=racing),
         Scenario(
             id="F20.firmware", what="mixed firmware rounds otherwise", judged=True, mixed=True,

@@ -168,7 +168,7 @@ class Agent:
         """What the controller is told first on every connection."""
         self._told_ahead_s = self._ahead_s()
         inventory = self._sampler.inventory
-        drivers = {gpu.driver for gpu in inventory}
+        drivers = {gpu.driver_version for gpu in inventory}
         return Hello(
             host=self._host,
             boot_id=self._boot_id,

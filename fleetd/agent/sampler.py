@@ -36,6 +36,11 @@ class SamplerConfig:
         for field in fields(self):
             if getattr(self, field.name) <= 0:
                 raise ValueError(f"{field.name}: {getattr(self, field.name)} is not above 0")
+        if self.stale_after_seconds <= self.interval_seconds:
+            raise ValueError(
+                f"stale_after_seconds: {self.stale_after_seconds:g} is not above interval_seconds"
+                f" ({self.interval_seconds:g}): every reading would be stale before the next"
+            )
 
 
 Round = Callable[[tuple[GpuSample, ...], tuple[Gpu, ...], Mapping[GpuId, str]], None]
@@ -73,7 +78,7 @@ class Sampler:
         """Set when the inventory is known, or when its absence has been told."""
         self.inventory_changed = asyncio.Event()
         """Set when the inventory differs from before; whoever acts on it clears it."""
-        self.silent_gpus = 0
+        self.silent_gpus: tuple[GpuId, ...] = ()
         self.findings_total = 0
         self.overruns_total = 0
         self.device_errors_total = 0
@@ -135,7 +140,7 @@ class Sampler:
             self._watch.rest()
             self._inventory_known = False  # another GPU may stand there afterwards
             self._samples, self._sampled_at_s = (), None  # and what was read before proves nothing about it
-            self.silent_gpus = self._failures = 0
+            self.silent_gpus, self._failures = (), 0
             return self._config.interval_seconds
         except DeviceError as error:
             code = MISSING if isinstance(error, DriverMissing) else UNRESPONSIVE

@@ -53,9 +53,9 @@ class SilenceWatch:
         self._discovered = False
 
     @property
-    def told_gpus(self) -> int:
-        """GPUs whose present silence has been told."""
-        return sum(gpu is not None for _, gpu in self._told)
+    def told_gpus(self) -> tuple[GpuId, ...]:
+        """GPUs whose present silence has been told, sorted."""
+        return tuple(sorted(gpu for _, gpu in self._told if gpu is not None))
 
     @property
     def driver_told(self) -> str:

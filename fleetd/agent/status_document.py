@@ -48,7 +48,7 @@ def document(
         "host_events": [_event(one) for one in faults.values() if one.gpu is None],
         "gpus": [_gpu(gpu, faults, answers=gpu.gpu in answered) for gpu in status.inventory],
         "sample_age_seconds": status.samples_age_s,
-        "silent_gpus": status.silent_gpus,
+        "silent_gpus": len(status.silent_gpus),
         "released_seconds": released_s,
         "uplink_connected": status.uplink_connected,
         "spool_pending": status.spool_pending,

@@ -6,6 +6,7 @@ its to read. Nothing is read from the connection, so nothing can be asked for bu
 
 import asyncio
 import json
+import os
 import stat
 from collections.abc import Callable
 from contextlib import suppress
@@ -15,8 +16,12 @@ from typing import Any
 
 import structlog
 
+from fleetd.agent.status_client import SOCKET
+
 _log = structlog.get_logger(__name__)
 
+SOCKET_BYTES_MAX = 99
+"""The kernel has 107 for the path of a Unix socket, and the control socket's is 8 longer: `…-control`."""
 CONNECTIONS_MAX = 16
 """More at a time are closed at once: who asks again is answered in a millisecond."""
 _WRITE_S = 1.0
@@ -28,6 +33,17 @@ class StatusConfig:
 
     socket: Path | None = None
     """Path of the Unix socket; None: `agent.sock` in the state directory. Jobs need a path that they can reach."""
+
+    def __post_init__(self) -> None:
+        """Refuse what cannot work. Raises ValueError."""
+        if self.socket is None:
+            return
+        if not self.socket.is_absolute():
+            raise ValueError(f"socket: {str(self.socket)!r:.80} is no absolute path; write for example {SOCKET}")
+        if (size := len(os.fsencode(self.socket))) > SOCKET_BYTES_MAX:
+            raise ValueError(
+                f"socket: a path of {size} bytes; the kernel allows {SOCKET_BYTES_MAX}, choose a shorter one"
+            )
 
 
 class StatusSocket:

@@ -170,6 +170,6 @@ def _show(fleet: Loopback, console: Console) -> None:
     for line in fleet.metrics("controller").splitlines():
         if line.startswith(wanted) and not line.endswith(" 0.0"):
             console.print(line)
-    for report in sorted((fleet.folder / PLANTED_HOST).rglob("*.json")):
+    for report in sorted((fleet.folder / PLANTED_HOST / "burnin").glob("*.json")):
         console.print(f"\nthe burn-in's report: {report}")
     console.print(f"orders as recorded by the dry run: {fleet.folder / 'controller' / 'orders.jsonl'}")

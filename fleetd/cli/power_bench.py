@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import click
+from click.core import ParameterSource
 from rich.console import Console
 from rich.progress import Progress, TimeRemainingColumn
 
@@ -17,12 +18,14 @@ from fleetd.cli.power_heat import draw_html, draw_png, show
 from fleetd.compose.load import run_load
 from fleetd.config import ConfigError
 from fleetd.config.envelope import envelope_path, read_envelope
+from fleetd.config.limited import load_limited
 from fleetd.config.plants import load_plants
 from fleetd.core.power.compiler import Infeasible, compile_envelope
 from fleetd.core.power.duty import Burst, boosts, interval
+from fleetd.core.power.limiter import LimitedPart
 from fleetd.model.envelope import Envelope, Margin
 from fleetd.ports import BurnerError
-from fleetd.sim.duty import SimBench
+from fleetd.sim.duty import MOST_SAMPLES, LimitedBench, SimBench, SimPoint
 from fleetd.sim.plant import Loop
 
 SCHEMA = "fleetd.power.bench/1"
@@ -35,6 +38,7 @@ KERNEL_S = {
 SOAK_S = {"cuda": 20.0, "cpu": 0.5}
 SECONDS = {"cuda": 1.0, "cpu": 0.15}
 ENERGY_S = {"cuda": 60.0, "cpu": 0.0}
+_GUARD = {"envelope": "--envelope", "margin": "--margin", "loop_s": "--loop"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -53,6 +57,8 @@ class _Asked:
     loop_s: float | None
     device: int
     seconds: float | None
+    guard_options: tuple[str, ...]
+    """Those given that only mean something under fleetd's guard."""
 
     @property
     def points(self) -> list[tuple[float, float]]:
@@ -71,7 +77,9 @@ class _Asked:
 @click.option("--repeats", type=click.IntRange(1, 100), default=5, show_default=True)
 @click.option("--seconds", type=click.FloatRange(0.05, 60), help="Of one measurement (cuda, cpu).")
 @click.option("--seed", type=click.IntRange(0), default=0, show_default=True)
-@click.option("--part", default="mi350x-steep", show_default=True, help="Simulated part (sim).")
+@click.option(
+    "--part", default="mi350x-steep", show_default=True, help="Simulated part (sim); h200 runs under its own limiter."
+)
 @click.option("--envelope", "-e", default="mi350x-module", show_default=True, help="Shipped envelope or a file (sim).")
 @click.option("--margin/--no-margin", default=False, show_default=True, help="Take the envelope's margin off (sim).")
 @click.option(
@@ -96,7 +104,8 @@ def bench_command(
     backend = options["backend"]
     options["duty"] = options["duty"] or DUTY
     options["kernel_s"] = options["kernel_s"] or KERNEL_S[backend]
-    asked = _Asked(**options)
+    given = [name for name in _GUARD if ctx.get_parameter_source(name) is not ParameterSource.DEFAULT]
+    asked = _Asked(**options, guard_options=tuple(_GUARD[name] for name in given))
     body = _sim(asked) if backend == "sim" else _real(asked)
     if not body["points"]:
         write_json(json_path, body)
@@ -115,9 +124,13 @@ def bench_command(
 
 
 def _sim(asked: _Asked) -> dict[str, Any]:
-    plants = load_plants()
+    plants, limited = load_plants(), load_limited()
+    if asked.part == limited.name:
+        return _limited(asked, limited)
     if asked.part not in plants:
-        raise Failure(f"--part {asked.part}: no such simulated part; there are {', '.join(sorted(plants))}")
+        raise Failure(
+            f"--part {asked.part}: no such simulated part; there are {', '.join(sorted([*plants, limited.name]))}"
+        )
     plant = plants[asked.part]
     envelope = _envelope(asked)
     try:
@@ -132,23 +145,51 @@ def _sim(asked: _Asked) -> dict[str, Any]:
         chip=plant.chip, envelope=envelope, buckets=buckets, loop=loop, low=plant.activity_low,
         duty=duty, kernel_s=kernel, repeats=asked.repeats, seed=asked.seed,
     )  # fmt: skip
-    found = bench.run()
-    bursts = [Burst(repeat=p.repeat, point=p.point, rate=p.clock_hertz) for p in found]
-    points = []
-    for index, values in boosts(bursts).items():
-        of = [p for p in found if p.point == index]
-        extra = {
-            "power_watts": _mean([p.power_watts for p in of]),
-            "clock_hertz": _mean([p.clock_hertz for p in of]),
-            "violations": sum(p.violations for p in of),
-        }
-        points.append(_point(asked.points[index], values) | extra)
-    broken = sum(p.violations for p in found)
-    body = _body(asked, points, part=asked.part) | {"envelope": envelope.name, "margin_ratio": envelope.margin.total}
+    found = _run(bench)
+    body = _body(asked, _simulated(asked, found), part=asked.part)
+    body |= {"envelope": envelope.name, "margin_ratio": envelope.margin.total}
     body["simulated_seconds"] = bench.seconds * len(found)
+    broken = sum(p.violations or 0 for p in found)
     if broken:
         body["problems"].append(f"{broken} windows broke {envelope.name}")
     return body
+
+
+def _limited(asked: _Asked, part: LimitedPart) -> dict[str, Any]:
+    """A part under its vendor's own limiter: nothing of fleetd's guards it, so there is no envelope to break."""
+    if asked.guard_options:
+        options = " and ".join(asked.guard_options)
+        raise Failure(f"{options}: {part.name} runs under its vendor's own limiter, without an envelope; leave it out")
+    duty, kernel = zip(*asked.points, strict=True)
+    bench = LimitedBench(part=part, duty=duty, kernel_s=kernel, repeats=asked.repeats, seed=asked.seed)
+    found = _run(bench)
+    body = _body(asked, _simulated(asked, found), part=part.name) | {"envelope": None, "margin_ratio": None}
+    body["simulated_seconds"] = bench.seconds * len(found)
+    return body
+
+
+def _run(bench: SimBench | LimitedBench) -> list[SimPoint]:
+    if bench.samples > MOST_SAMPLES:
+        raise Failure(
+            f"--kernel, --duty, --repeats: {bench.samples:.1g} simulated samples are more than the {MOST_SAMPLES:.0e} "
+            "that fit; ask for shorter bursts, more duty or fewer repeats"
+        )
+    return bench.run()
+
+
+def _simulated(asked: _Asked, found: list[SimPoint]) -> list[dict[str, Any]]:
+    bursts = [Burst(repeat=p.repeat, point=p.point, rate=p.rate) for p in found]
+    points = []
+    for index, values in boosts(bursts).items():
+        of = [p for p in found if p.point == index]
+        counts = [p.violations for p in of if p.violations is not None]
+        extra = {
+            "power_watts": _mean([p.power_watts for p in of]),
+            "clock_hertz": _mean([p.clock_hertz for p in of]),
+            "violations": sum(counts) if counts else None,
+        }
+        points.append(_point(asked.points[index], values) | extra)
+    return points
 
 
 def _envelope(asked: _Asked) -> Envelope:

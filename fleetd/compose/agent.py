@@ -32,6 +32,7 @@ from fleetd.system import (
     RealClock,
     Systemd,
     entropy,
+    few_arenas,
     reload_on_signal,
     setup_logging,
     stop_on_signals,
@@ -216,6 +217,7 @@ def run_agent(config: AgentConfig, path: Path, *, compat: str | None = None) -> 
 async def _agent(config: AgentConfig, path: Path, compat: str | None) -> None:
     clock = RealClock()
     limit = LogLimit(clock)
+    few_arenas()
     setup_logging(limit=limit)
     stop = stop_on_signals()
     built = build_agent(config, path, clock, Systemd(os.environ), restart=stop.set, compat=compat)

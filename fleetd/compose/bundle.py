@@ -1,7 +1,8 @@
 """The evidence bundle: which parts it has, and where each of them comes from."""
 
+import re
 import urllib.request
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -19,6 +20,9 @@ from fleetd.devices.kernel_sources import KmsgSource
 from fleetd.system import RealClock, boot_id, host_name
 
 UNIT = "fleetd-agent.service"
+_GPU_FIELD = re.compile(r'"gpu": ?"([^"\\]{4,})"')
+"""As findings and standing faults name a GPU. What is shorter identifies nobody, and stands in every text."""
+_RECORDS = ("findings.jsonl", "standing.json")
 _ASK_S = 2.0
 _METRICS_BYTES_MAX = 8 << 20
 _KERNEL_LINES_MAX = 100_000
@@ -45,7 +49,7 @@ def make_bundle(request: BundleRequest) -> tuple[Path, dict[str, Any]]:
     status, why = _status(request.socket)
     parts = list(_parts(request, status, why))
     if request.redact:
-        redactor = Redactor(_names(status, _config(request.config)))
+        redactor = Redactor([*_names(status, _config(request.config)), *_accused(parts)])
         parts = [
             Part(name=part.name, text=redactor.text(part.text), missing=redactor.text(part.missing)) for part in parts
         ]
@@ -133,3 +137,10 @@ def _names(status: dict[str, Any], config: AgentConfig | None) -> Iterator[tuple
     if config is not None:
         yield "host", config.host or ""
         yield "controller", config.uplink.address.rpartition(":")[0]
+
+
+def _accused(parts: Iterable[Part]) -> Iterator[tuple[str, str]]:
+    """The GPUs that the agent's own records name: with the agent dead nobody else says how they are called."""
+    for part in parts:
+        if part.name in _RECORDS:
+            yield from (("gpu", name) for name in dict.fromkeys(_GPU_FIELD.findall(part.text)))

@@ -1,11 +1,13 @@
 """Runs the duty-cycle load (`python -m burnin load`) in a process of its own and reads its lines."""
 
 import json
+import os
 import subprocess
 import sys
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from fleetd.burner import LEASH
 from fleetd.ports import BurnerError
 
 STOP_S = 10.0
@@ -18,7 +20,8 @@ def run_load(plan: Mapping[str, Any], *, backend: str, device: int) -> Iterator[
     Raises:
         BurnerError: It could not be started, or ended with another exit code than 0; its last words are the message.
     """
-    command = [sys.executable, "-P", "-m", "burnin", "load", "--backend", backend, "--device", str(device)]
+    leash = (sys.executable, "-I", "-S", "-c", LEASH, str(os.getpid()))  # however this process ends, the load ends too
+    command = [*leash, sys.executable, "-P", "-m", "burnin", "load", "--backend", backend, "--device", str(device)]
     with subprocess.Popen(
         command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
     ) as child:

@@ -23,6 +23,8 @@ class LimiterFile:
     rise_mhz_per_ms: float
     box_ms: float
     slow_mhz_per_watt: float
+    recover_mhz_per_watt: float
+    over_mhz_per_watt: float
     slow_mhz: float
     period_ms: float
 
@@ -30,6 +32,9 @@ class LimiterFile:
         """Refuse what is no limiter. Raises ValueError."""
         if min(self.filter_ms, self.box_ms, self.period_ms, self.limit_watts, self.fast_watts) <= 0:
             raise ValueError("filter_ms, box_ms, period_ms, limit_watts and fast_watts must be above 0")
+        gains = (self.fast_mhz_per_watt, self.slow_mhz_per_watt, self.recover_mhz_per_watt, self.over_mhz_per_watt)
+        if min(*gains, self.slow_mhz) < 0 or min(self.fall_mhz_per_ms, self.rise_mhz_per_ms) <= 0:
+            raise ValueError("a limiter's gains and slow_mhz must be 0 or above, fall_ and rise_mhz_per_ms above 0")
 
     def limiter(self) -> Limiter:
         """In base units."""
@@ -42,6 +47,8 @@ class LimiterFile:
             rise_hertz_per_second=self.rise_mhz_per_ms * 1e9,
             box_s=self.box_ms / 1e3,
             slow_hertz_per_watt=self.slow_mhz_per_watt * 1e6,
+            recover_hertz_per_watt=self.recover_mhz_per_watt * 1e6,
+            over_hertz_per_watt=self.over_mhz_per_watt * 1e6,
             slow_hertz=self.slow_mhz * 1e6,
             period_s=self.period_ms / 1e3,
         )

@@ -293,12 +293,13 @@ class _Builder:
             if not isinstance(plain, str) or not plain:
                 raise self._error(node, f"{where}: expected a file name")
             return Path(plain)
-        if isinstance(hint, type) and issubclass(hint, IntEnum):
-            # An ordered scale is written by the names of its steps.
+        if isinstance(hint, type) and issubclass(hint, IntEnum):  # a scale is written by the names of its steps
             names = {step.name.lower(): step for step in hint}
             if plain not in names:
                 raise self._error(node, f"{where}: `{plain!s:.40}` is none of {', '.join(names)}")
             return names[plain]
+        if isinstance(plain, bool) and (hint is str or _choices(hint)):
+            plain = node.value  # `off` is a word where a word is asked for
         try:
             return msgspec.convert(plain, hint, strict=True)
         except msgspec.ValidationError as error:

@@ -6,7 +6,7 @@ worst source wins; a source that says nothing clears nothing. What cannot be tol
 """
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
 
@@ -93,14 +93,20 @@ class Gate:
 
 
 def gate(
-    faults: Faults, *, gpus: int, silent_gpus: int, driver_silent: str, age_s: float | None, stale_s: float
+    faults: Faults,
+    *,
+    gpus: int,
+    silent_gpus: Sequence[GpuId],
+    driver_silent: str,
+    age_s: float | None,
+    stale_s: float,
 ) -> Gate:
     """Judge whether new work may start on this host.
 
     Args:
         faults: What stands.
         gpus: How many GPUs the driver names.
-        silent_gpus: How many of them have been silent for too long.
+        silent_gpus: Those of them that have been silent for too long.
         driver_silent: Code and reason when nobody answers, and that has been told; else "".
         age_s: Seconds since the last reading; None: there has been none.
         stale_s: From which age on a reading says nothing about the present.
@@ -114,9 +120,10 @@ def gate(
     if driver_silent:
         return Gate(readiness=Readiness.BAD, why=driver_silent)
     if silent_gpus:
-        return Gate(
-            readiness=Readiness.BAD, why=f"agent.driver_unresponsive: {silent_gpus} of {gpus} GPUs do not answer"
-        )
+        count = len(silent_gpus)
+        who = silent_gpus[0] + (f" and {count - 1} more" if count > 1 else "")
+        why = f"agent.driver_unresponsive: {count} of {gpus} GPUs do not answer: {who}"
+        return Gate(readiness=Readiness.BAD, why=why)
     if age_s is None:
         return Gate(readiness=Readiness.CANNOT_TELL, why="no GPU has been read yet; wait for the agent's discovery")
     if age_s > stale_s:

@@ -138,7 +138,7 @@ def versions(calls: Calls) -> dict[str, str | None]:
     return {
         "vbios": _text(vbios.get("version")),
         "firmware": next((found[name] for name in _FIRMWARE if name in found), None),
-        "driver": _text(driver.get("driver_version")),
+        "driver_version": _text(driver.get("driver_version")),
     }
 
 

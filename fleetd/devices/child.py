@@ -32,6 +32,14 @@ class Refusal(Exception):  # noqa: N818 - it is an answer
         self.missing = missing
 
 
+_LEFT_BEHIND: list["subprocess.Popen[bytes]"] = []
+"""Helpers that were abandoned inside a driver and may end one day: reaped then. As few as there are new starts."""
+
+
+def _reap() -> None:
+    _LEFT_BEHIND[:] = [process for process in _LEFT_BEHIND if process.poll() is None]
+
+
 class Child:
     """A running helper."""
 
@@ -74,7 +82,8 @@ class Child:
             async with asyncio.timeout(deadline_s):
                 reply = await self._reply(number)
         except TimeoutError as error:
-            raise ChildHung(f"no answer to '{request['do']}' within {deadline_s:g} s") from error
+            whose = f" of {request['gpu']}" if "gpu" in request else ""
+            raise ChildHung(f"no answer to '{request['do']}'{whose} within {deadline_s:g} s") from error
         if "error" in reply:
             raise Refusal(str(reply["error"]), missing=bool(reply.get("missing")))
         if "ok" not in reply:
@@ -110,6 +119,9 @@ class Child:
         self._hang_up()
         if self._process.poll() is None:
             self._process.terminate()
+            _reap()
+            if self._process not in _LEFT_BEHIND:
+                _LEFT_BEHIND.append(self._process)
 
     async def end(self) -> bool:
         """Let it end by itself, with its library shut down; False when it has not after a second (then abandoned)."""

@@ -67,7 +67,7 @@ class NvidiaReader:
             "pci_address": _text(nvml.nvmlDeviceGetPciInfo(handle).busId),
             "vbios": self._word("nvmlDeviceGetVbiosVersion", handle),
             "firmware": self._word("nvmlDeviceGetGspFirmwareVersion", handle),
-            "driver": self._word("nvmlSystemGetDriverVersion"),
+            "driver_version": self._word("nvmlSystemGetDriverVersion"),
         }
 
     def _word(self, name: str, *args: Any) -> str | None:

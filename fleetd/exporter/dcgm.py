@@ -225,7 +225,7 @@ class DcgmCollector:
             "device": f"{gpu.vendor}{gpu.index}",
             "modelName": gpu.sku,
             "Hostname": self._host,
-            "DCGM_FI_DRIVER_VERSION": gpu.driver or "",
+            "DCGM_FI_DRIVER_VERSION": gpu.driver_version or "",
         }
         users = [job for job in jobs if job.gpu == gpu.gpu]
         # Of a shared GPU the readings belong to no one of them; who shares it stands in fleetd_gpu_job_info.

@@ -139,14 +139,14 @@ def _gpu_info(inventory: Sequence[Gpu]) -> Metric:
     labels = ["gpu", "index", "sku", "vendor", "pci_address", "vbios", "firmware", "driver"]
     family = GaugeMetricFamily("fleetd_gpu_info", "GPUs of this host; index and address may change.", labels=labels)
     for gpu in inventory:
-        versions = (gpu.pci_address or "", gpu.vbios or "", gpu.firmware or "", gpu.driver or "")
+        versions = (gpu.pci_address or "", gpu.vbios or "", gpu.firmware or "", gpu.driver_version or "")
         family.add_metric([gpu.gpu, str(gpu.index), gpu.sku, gpu.vendor, *versions], 1.0)
     return family
 
 
 def _agent_families(status: AgentStatus, created: float | None) -> Iterable[Metric]:
     gauges: tuple[tuple[str, str, float], ...] = (
-        ("silent_gpus", "GPUs that have given no sample for so long that it was reported.", status.silent_gpus),
+        ("silent_gpus", "GPUs that have given no sample for so long that it was reported.", len(status.silent_gpus)),
         ("uplink_connected", "1 while the controller answers, else 0.", status.uplink_connected),
         ("spool_pending", "Findings that the controller has not acknowledged.", status.spool_pending),
     )

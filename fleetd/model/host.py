@@ -33,7 +33,7 @@ class Gpu:
     vbios: str | None = None
     firmware: str | None = None
     """Version of the firmware that runs on the GPU (NVIDIA: GSP; AMD: PM)."""
-    driver: str | None = None
+    driver_version: str | None = None
     """Version of the kernel driver."""
 
 

@@ -17,7 +17,7 @@ class AgentStatus:
     """The latest reading of each GPU that answered."""
     samples_age_s: float | None
     """Monotonic seconds since these readings; None: there has been none."""
-    silent_gpus: int
+    silent_gpus: tuple[GpuId, ...]
     """GPUs that have given no sample for so long that a finding was made."""
     overruns_total: int
     """Samples that were skipped because the one before took longer than the interval."""

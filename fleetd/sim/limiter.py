@@ -4,6 +4,7 @@ Shapes: S scenarios. Watts, hertz, seconds.
 """
 
 import numpy as np
+from numpy.typing import NDArray
 
 from fleetd.core.power.limiter import LimitedPart
 from fleetd.sim.plant import Activity, Curve, Floats, Trace
@@ -36,13 +37,9 @@ class LimitedPlant:
         for at in range(steps):
             if at % each == 0:
                 block = activity(at * step, each, step)
-                trim = np.clip(trim + own.slow_hertz_per_watt * (average - own.limit_watts), 0.0, own.slow_hertz)
-                over = np.maximum(filtered - own.fast_watts, 0.0)
-                wanted = np.clip(
-                    chip.clock_max_hertz - own.fast_hertz_per_watt * over - trim,
-                    chip.clock_min_hertz,
-                    chip.clock_max_hertz,
-                )
+                trim, slow = self._slow(trim, average - own.limit_watts)
+                fast = own.fast_hertz_per_watt * np.maximum(filtered - own.fast_watts, 0.0)
+                wanted = np.clip(chip.clock_max_hertz - fast - slow, chip.clock_min_hertz, chip.clock_max_hertz)
                 fall, rise = own.fall_hertz_per_second * own.period_s, own.rise_hertz_per_second * own.period_s
                 clock = np.clip(wanted, clock - fall, clock + rise)
             busy = block[:, at % each]
@@ -53,7 +50,14 @@ class LimitedPlant:
             power[at], clocks[at], acts[at] = watts, clock, busy
         return Trace(power, clocks, acts, step)
 
-    def busy_rate(self, trace: Trace, kernel_s: Floats, *, rested: Floats, after_s: float) -> Floats:
+    def _slow(self, trim: Floats, over_watts: Floats) -> tuple[Floats, Floats]:
+        """The integral after one more period, and all that the slow loop takes off the clock; hertz, [S] each."""
+        own = self.part.limiter
+        gain = np.where(over_watts > 0.0, own.slow_hertz_per_watt, own.recover_hertz_per_watt)
+        trim = np.clip(trim + gain * over_watts, 0.0, own.slow_hertz)
+        return trim, trim + own.over_hertz_per_watt * np.maximum(over_watts, 0.0)
+
+    def busy_rate(self, trace: Trace, kernel_s: Floats, *, rested: NDArray[np.bool_], after_s: float) -> Floats:
         """[S]: mean rate inside the bursts after a time; `rested`: whether a burst follows a rest (duty below 1)."""
         first = round(after_s / self.part.step_s)
         share = np.clip((trace.activity[first:] - self.part.low) / (1.0 - self.part.low), 0.0, 1.0)

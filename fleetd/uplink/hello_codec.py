@@ -20,7 +20,7 @@ def gpu_to_pb(gpu: Gpu) -> common_pb2.Gpu:
         pci_address=_optional(gpu.pci_address, "inventory pci_address"),
         vbios=_optional(gpu.vbios, "inventory vbios"),
         firmware=_optional(gpu.firmware, "inventory firmware"),
-        driver=_optional(gpu.driver, "inventory driver"),
+        driver_version=_optional(gpu.driver_version, "inventory driver_version"),
     )
 
 
@@ -34,7 +34,7 @@ def gpu_from_pb(pb: common_pb2.Gpu) -> Gpu:
         pci_address=name(pb.pci_address, "inventory pci_address") if pb.HasField("pci_address") else None,
         vbios=name(pb.vbios, "inventory vbios") if pb.HasField("vbios") else None,
         firmware=name(pb.firmware, "inventory firmware") if pb.HasField("firmware") else None,
-        driver=name(pb.driver, "inventory driver") if pb.HasField("driver") else None,
+        driver_version=name(pb.driver_version, "inventory driver_version") if pb.HasField("driver_version") else None,
     )
 
 

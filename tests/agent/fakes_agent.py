@@ -64,7 +64,7 @@ class FakeDevices:
     async def inventory(self) -> tuple[Gpu, ...]:
         self.inventories += 1
         self._answering()
-        return tuple(replace(gpu(n), driver=self.drivers.get(n)) for n in range(self.gpus))
+        return tuple(replace(gpu(n), driver_version=self.drivers.get(n)) for n in range(self.gpus))
 
     async def sample(self) -> tuple[GpuSample, ...]:
         answering = self._answering()

@@ -27,7 +27,18 @@ from tests.agent.fakes_agent import BOOT, HOST
 
 UUID = "GPU-3f1c9e2a-77aa-4b1d-9c55-0123456789ab"
 SERIAL = "1323423061234"
-SECRETS = (UUID, SERIAL, "hunter2", "node17.cluster.example", "10.11.12.13", "00:1b:21:aa:bb:cc", "s3cr3t-token-value")
+CARD = "acme-card-0042"
+"""As a vendor of the site's own may call a GPU: nothing tells by its looks that it is one."""
+SECRETS = (
+    UUID,
+    SERIAL,
+    CARD,
+    "hunter2",
+    "node17.cluster.example",
+    "10.11.12.13",
+    "00:1b:21:aa:bb:cc",
+    "s3cr3t-token-value",
+)
 
 
 def fault(why: str, name: str = "first") -> DeviceFault:
@@ -78,7 +89,9 @@ def _host(tmp_path: Path) -> Path:
     spool = SqliteSpool(state / "spool.db", rng=entropy())
     spool.append(fault(f"XID79 on {UUID} of node17.cluster.example, serial number: {SERIAL}"))
     spool.close()
-    (state / "standing.json").write_text(json.dumps({"faults": [{"why": f"{UUID} password=hunter2"}]}))
+    (state / "standing.json").write_text(
+        json.dumps({"faults": [{"why": f"{UUID} password=hunter2"}, {"gpu": CARD, "why": f"{CARD} is lost"}]})
+    )
     (state / "burnin" / "ab.json").write_text(
         json.dumps(
             {"gpus": [{"uuid": UUID, "serial": SERIAL}], "mac": "00:1b:21:aa:bb:cc", "token": "s3cr3t-token-value"}

@@ -40,7 +40,7 @@ class Bench:
             self.spool.ended(self.detector.take_cleared())
 
     def readiness(self) -> Readiness:
-        return gate(self.spool.faults(), gpus=2, silent_gpus=0, driver_silent="", age_s=1.0, stale_s=30.0).readiness
+        return gate(self.spool.faults(), gpus=2, silent_gpus=(), driver_silent="", age_s=1.0, stale_s=30.0).readiness
 
 
 def test_an_episode_is_one_finding_with_the_catalogues_word_on_it() -> None:

@@ -78,7 +78,7 @@ def test_a_silent_gpu_is_one_finding_within_ten_seconds() -> None:
     assert (fault.code, fault.fault_class) == ("agent.driver_unresponsive", FaultClass.UNRESPONSIVE)
     assert fault.why == "GPU 2 does not answer for 8 s: GPU is lost"
     assert fault.at_s - (1.7e9 + 1003.0) <= 10.0
-    assert (bench.sampler.silent_gpus, bench.sampler.findings_total) == (1, 1)
+    assert (bench.sampler.silent_gpus, bench.sampler.findings_total) == (("GPU-2",), 1)
 
 
 def test_every_episode_is_told_once_with_an_id_of_its_own() -> None:
@@ -86,7 +86,7 @@ def test_every_episode_is_told_once_with_an_id_of_its_own() -> None:
     first, second = bench.faults()
     assert first.id == "h1/boot-1/agent.driver_unresponsive/GPU-2/1700001003"
     assert second.id == "h1/boot-1/agent.driver_unresponsive/GPU-2/1700001050"
-    assert bench.sampler.silent_gpus == 0
+    assert bench.sampler.silent_gpus == ()
 
 
 def test_a_silent_driver_is_one_finding_and_is_asked_ever_more_rarely() -> None:
@@ -155,3 +155,9 @@ def test_a_changed_inventory_is_announced() -> None:
 def test_a_configuration_that_cannot_work_is_refused(name: str) -> None:
     with pytest.raises(ValueError, match=f"{name}: 0.0 is not above 0"):
         SamplerConfig(**{name: 0.0})
+
+
+def test_readings_that_are_stale_before_the_next_are_refused() -> None:
+    with pytest.raises(ValueError, match=r"^stale_after_seconds: 30 is not above interval_seconds \(60\)"):
+        SamplerConfig(interval_seconds=60.0)
+    assert SamplerConfig(interval_seconds=60.0, stale_after_seconds=180.0).interval_seconds == 60.0

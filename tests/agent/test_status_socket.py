@@ -19,7 +19,7 @@ from click.testing import CliRunner, Result
 
 from fleetd.agent.status_client import NoAnswer, ask
 from fleetd.agent.status_document import document
-from fleetd.agent.status_socket import CONNECTIONS_MAX, StatusSocket
+from fleetd.agent.status_socket import CONNECTIONS_MAX, SOCKET_BYTES_MAX, StatusConfig, StatusSocket
 from fleetd.cli.agent import command as agent_command
 from fleetd.cli.check import command as check_command
 from fleetd.core.gate import Standing
@@ -42,7 +42,7 @@ XID = Standing(
 )
 
 
-def status(*faults: Standing, age_s: float | None = 0.5, silent: int = 0) -> dict[str, Any]:
+def status(*faults: Standing, age_s: float | None = 0.5, silent: tuple[GpuId, ...] = ()) -> dict[str, Any]:
     return document(
         host=HOST,
         boot_id=BOOT,
@@ -219,6 +219,15 @@ def test_agent_status_shows_gpus_and_their_events(serve: Callable[[dict[str, Any
     assert "GPU 1  GPU-1  H200  silent" in result.output
     assert CliRunner().invoke(agent_command, ["status", "--socket", str(path) + "x"]).exit_code == 3
     assert CliRunner().invoke(agent_command, []).exit_code == 2
+
+
+@pytest.mark.parametrize(
+    ("path", "complaint"),
+    [("agent.sock", "no absolute path"), ("/" + "x" * SOCKET_BYTES_MAX, "a path of 100 bytes; the kernel allows 99")],
+)
+def test_a_path_that_cannot_be_a_socket_is_refused(path: str, complaint: str) -> None:
+    with pytest.raises(ValueError, match=f"^socket: .*{complaint}"):
+        StatusConfig(socket=Path(path))
 
 
 def test_check_loads_nothing_heavy(serve: Callable[[dict[str, Any]], Path]) -> None:

@@ -38,7 +38,8 @@ def processes(root: int) -> list[int]:
     found = [root]
     for pid in found:
         for task in Path(f"/proc/{pid}/task").iterdir():
-            found += map(int, (task / "children").read_text().split())
+            with contextlib.suppress(FileNotFoundError):  # a thread that has just ended: its children are its process's
+                found += map(int, (task / "children").read_text().split())
     return found
 
 

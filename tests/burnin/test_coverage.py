@@ -59,6 +59,9 @@ def test_the_quick_form_meets_its_targets(tmp_path: Path, capsys: pytest.Capture
     assert report["attribution"] == 1.0
     assert report["false_quarantines"] == 0
     assert all(one["kept"] for one in report["scenarios"])
+    verdicts = {one["fault"]: one["verdict"] for one in report["scenarios"]}
+    assert verdicts["F20"] == "fail"
+    assert {verdict for fault, verdict in verdicts.items() if fault.startswith(("F21", "F22"))} == {"not_judged"}
     assert {one["fault"][:3] for one in report["scenarios"]} == {"F19", "F20", "F21", "F22"}
     assert report["clean_launches"] > 100
     assert report["false_verdict_upper_bound"] == pytest.approx(3 / report["clean_launches"], rel=0.01)

@@ -193,3 +193,16 @@ def test_any_text_gives_a_policy_or_one_line(tmp_path_factory: pytest.TempPathFa
     except ConfigError as error:
         said = str(error)
     assert "\n" not in said
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Switches:
+    source: Literal["off", "kmsg"]
+    slurm: str
+    loud: bool
+
+
+def test_off_is_a_word_where_a_word_is_asked_for(tmp_path: Path) -> None:
+    path = tmp_path / "switches.yaml"
+    path.write_text("apiVersion: fleetd/v1\nkind: Switches\nsource: off\nslurm: off\nloud: off\n")
+    assert load(path, Switches, kind="Switches") == Switches(source="off", slurm="off", loud=False)

@@ -28,7 +28,7 @@ def fault(code: str = "telemetry.ecc.uncorrected", **changes: Any) -> Standing:
 
 
 def ask(faults: Faults, **changes: Any) -> Gate:
-    values: dict[str, Any] = {"gpus": 8, "silent_gpus": 0, "driver_silent": "", "age_s": 1.0, "stale_s": 30.0}
+    values: dict[str, Any] = {"gpus": 8, "silent_gpus": (), "driver_silent": "", "age_s": 1.0, "stale_s": 30.0}
     return gate(faults, **(values | changes))
 
 
@@ -41,7 +41,7 @@ def test_ready_needs_a_fresh_reading_of_every_gpu() -> None:
     [
         ({"age_s": None}, Readiness.CANNOT_TELL),
         ({"age_s": 31.0}, Readiness.CANNOT_TELL),
-        ({"silent_gpus": 1}, Readiness.BAD),
+        ({"silent_gpus": (G0,)}, Readiness.BAD),
         ({"driver_silent": "agent.driver_missing: no driver", "age_s": None}, Readiness.BAD),
     ],
 )
@@ -49,6 +49,12 @@ def test_s21_an_unreadable_or_missing_gpu_is_never_ready(changes: dict[str, Any]
     answer = ask({}, **changes)
     assert answer.readiness is readiness
     assert answer.why
+
+
+def test_the_gpu_that_does_not_answer_is_named() -> None:
+    one, two = (ask({}, silent_gpus=silent).why for silent in ((G0,), (G0, GpuId("GPU-1"))))
+    assert one == "agent.driver_unresponsive: 1 of 8 GPUs do not answer: GPU-0"
+    assert two == "agent.driver_unresponsive: 2 of 8 GPUs do not answer: GPU-0 and 1 more"
 
 
 def test_s21_a_fault_that_needs_an_action_blocks_and_the_worst_is_named() -> None:

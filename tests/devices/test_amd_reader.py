@@ -109,7 +109,7 @@ def test_the_inventory_names_the_gpus_with_their_versions(start: Start) -> None:
         "pci_address": bdf_of(1),
         "vbios": "022.040.003.043.000001",
         "firmware": "1429802496",
-        "driver": "6.12.12",
+        "driver_version": "6.12.12",
     }
 
 

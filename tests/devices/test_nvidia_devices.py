@@ -79,7 +79,7 @@ def test_the_inventory_names_versions(tmp_path: Path) -> None:
         async with bench(tmp_path, gpus=2) as host:
             first, second = await host.devices.inventory()
             assert (first.gpu, first.index, first.vendor, first.sku) == ("GPU-0", 0, "nvidia", "NVIDIA H200")
-            assert (first.vbios, first.firmware, first.driver) == ("96.00.A5.00.01", "580.159", "580.159")
+            assert (first.vbios, first.firmware, first.driver_version) == ("96.00.A5.00.01", "580.159", "580.159")
             assert (first.pci_address, second.pci_address) == ("00000000:0B:00.0", "00000000:1B:00.0")
 
     run(case())

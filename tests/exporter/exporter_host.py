@@ -17,9 +17,16 @@ INVENTORY = (
         pci_address="00000000:1B:00.0",
         vbios="96.00.D9.00.01",
         firmware="580.159.04",
-        driver="580.159.04",
+        driver_version="580.159.04",
     ),
-    Gpu(gpu=MI300X, index=1, vendor="amd", sku="AMD Instinct MI300X", pci_address="0000:c3:00.0", driver="6.12.12"),
+    Gpu(
+        gpu=MI300X,
+        index=1,
+        vendor="amd",
+        sku="AMD Instinct MI300X",
+        pci_address="0000:c3:00.0",
+        driver_version="6.12.12",
+    ),
 )
 
 
@@ -47,7 +54,7 @@ STATUS = AgentStatus(
     inventory=INVENTORY,
     samples=(full(H200), full(MI300X, STARTED_AT_S + 52.0)),
     samples_age_s=0.25,
-    silent_gpus=0,
+    silent_gpus=(),
     overruns_total=2,
     uplink_connected=True,
     spool_pending=3,

@@ -34,7 +34,7 @@ STATUS = AgentStatus(
         GpuSample(gpu=GpuId("GPU-1"), at_s=1.0, power_watts=77.0),
     ),
     samples_age_s=0.25,
-    silent_gpus=0,
+    silent_gpus=(),
     overruns_total=2,
     uplink_connected=True,
     spool_pending=3,

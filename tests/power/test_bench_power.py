@@ -2,7 +2,13 @@
 
 import json
 import math
+import os
 import re
+import select
+import signal
+import subprocess
+import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -92,6 +98,22 @@ def test_the_same_seed_gives_the_same_result() -> None:
     assert json.loads(first.output)["points"] == json.loads(second.output)["points"]
 
 
+def test_the_h200_boosts_under_its_own_limiter() -> None:
+    words = ("--part", "h200", "--duty", "0.5", "--kernel", "5e-3", "--repeats", "2")
+    done = bench(*words, "--json", "-")
+    assert done.exit_code == 0, done.output
+    body = json.loads(done.output)
+    (point,) = body["points"]
+    assert point["violations"] is None  # its firmware holds the power: no envelope was checked
+    assert body["envelope"] is None
+    assert 1.19 * 0.97 <= point["boost"] <= 1.20 * 1.03  # measured on one, within the fit's 3 %
+    assert 1500e6 < point["clock_hertz"] <= 1980e6
+    for_people = bench(*words)
+    assert for_people.exit_code == 0, for_people.output
+    assert "best: 1.2" in for_people.output
+    assert "broke" not in for_people.output
+
+
 def test_a_slow_loop_loses_boost() -> None:
     found = [
         json.loads(
@@ -112,10 +134,35 @@ def test_cpu_bench_runs_the_real_load(tmp_path: Path) -> None:
     assert body["points"][0]["power_watts"] is None  # absent, not 0
 
 
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
+def test_a_bench_that_is_ended_leaves_no_load_behind(number: signal.Signals) -> None:
+    words = ("power", "bench", "--backend", "cpu", "--repeats", "100", "--seconds", "30", "--json", "-")
+    with subprocess.Popen(
+        [sys.executable, "-c", "from fleetd.cli import main; main()", *words],
+        stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
+    ) as parent:  # fmt: skip
+        children = Path(f"/proc/{parent.pid}/task/{parent.pid}/children")
+        deadline = time.monotonic() + 60
+        while not (child := children.read_text().split()) and parent.poll() is None and time.monotonic() < deadline:
+            pass
+        load = os.pidfd_open(int(child[0]))
+        try:
+            parent.send_signal(number)
+            ended, _, _ = select.select([load], [], [], 20)
+        finally:
+            os.close(load)
+            parent.kill()
+    assert ended
+
+
 @pytest.mark.parametrize(
     ("arguments", "code", "says"),
     [
-        (["--part", "nothing"], 2, "there are mi350x-flat, mi350x-steep"),
+        (["--part", "nothing"], 2, "there are h200, mi350x-flat, mi350x-steep"),
+        (["--kernel", "1", "--duty", "0.001", "--repeats", "1"], 2, "ask for shorter bursts"),
+        (["--part", "h200", "--kernel", "1", "--duty", "1e-4", "--repeats", "1"], 2, "ask for shorter bursts"),
+        (["--part", "h200", "--loop", "1e-3"], 2, "--loop: h200 runs under its vendor's own limiter"),
+        (["--part", "h200", "-e", "mi350x-module"], 2, "--envelope: h200 runs under its vendor's own limiter"),
         (["--envelope", "nothing"], 2, "nothing"),
         (["--loop", "3.3e-5"], 2, "no whole number of steps"),
         (["--backend", "cpu", "--low", "collective", "--repeats", "1"], 3, "no point could be measured"),

@@ -52,6 +52,9 @@ def test_an_excursion_exceeds_the_limit_and_the_second_does_not(h200: LimitedPla
     ring = trace.power_watts[:, 0].reshape(-1, round(0.02 / h200.part.step_s)).mean(axis=1)
     assert 840.0 <= ring.max() <= 1010.0  # 913 W and 970 W were seen in the 20 ms ring
     assert trace.power_watts[-round(1.0 / h200.part.step_s) :, 0].mean() == pytest.approx(700.0, rel=0.02)
+    second = round(1.0 / 0.02)
+    begun = ring[round(2.85 / 0.02) :][:second]  # the undershoot, 0.8 s … 1.8 s into the burst
+    assert np.ptp(ring[-second:]) < 0.5 * np.ptp(begun)  # it dies out
 
 
 def _bursts(begin_s: float) -> Activity:
@@ -69,7 +72,8 @@ def _bursts(begin_s: float) -> Activity:
 def test_a_file_that_is_no_part_is_refused_with_its_line(tmp_path: Path) -> None:
     path = tmp_path / "part.yaml"
     text = (Path(__file__).parents[2] / "policies" / "plants" / "h200.yaml").read_text()
-    for wrong in (text.replace("filter_ms: 26.92", "filter_ms: 0"), text.replace("step_us: 250", "step_us: 300")):
+    for wrong in (text.replace("filter_ms: 12.97", "filter_ms: 0"), text.replace("step_us: 250", "step_us: 300"),
+                  text.replace("over_mhz_per_watt: 21", "over_mhz_per_watt: -21")):  # fmt: skip
         path.write_text(wrong)
         with pytest.raises(ConfigError) as refused:
             load_limited(path)

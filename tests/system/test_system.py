@@ -40,6 +40,30 @@ def test_entropy_differs_each_time() -> None:
     assert entropy().getrandbits(64) != entropy().getrandbits(64)
 
 
+def test_threads_share_few_arenas_of_memory() -> None:
+    script = (
+        "import sys, threading, time\n"
+        "from fleetd.system import few_arenas\n"
+        "assert sys.argv[1] == 'all' or few_arenas()\n"
+        "barrier = threading.Barrier(17)\n"
+        "def work():\n"
+        "    kept = [bytes(1000) for _ in range(200)]\n"
+        "    barrier.wait(); barrier.wait()\n"
+        "[threading.Thread(target=work).start() for _ in range(16)]\n"
+        "barrier.wait()\n"
+        "print(sum('rw-p' in line and line.split()[0].split('-')[0].endswith('000000') and len(line.split()) == 5"
+        " for line in open('/proc/self/maps')))\n"
+        "barrier.wait()\n"
+    )
+    found = {
+        which: int(
+            subprocess.run([sys.executable, "-c", script, which], capture_output=True, text=True, check=True).stdout
+        )
+        for which in ("few", "all")
+    }
+    assert found["few"] < found["all"]
+
+
 def test_blocking_work_leaves_the_loop() -> None:
     async def case() -> None:
         assert await run_blocking(threading.get_ident) != threading.get_ident()

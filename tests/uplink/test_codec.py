@@ -49,7 +49,7 @@ gpus = st.builds(
     pci_address=maybe_names,
     vbios=maybe_names,
     firmware=maybe_names,
-    driver=maybe_names,
+    driver_version=maybe_names,
 )
 culprits = st.builds(Culprit, gpu=names, index=uint32, fault_class=st.sampled_from(FaultClass), why=texts)
 burnins = st.builds(

@@ -1,8 +1,10 @@
 """A vendor's own power limiter, as numbers: what an H200 does by itself, without anything being set.
 
 Two loops, as the measured boost profile shows them: a fast one on filtered power that lets a burst run at the full
-clock until the filter has filled and then slides the clock down at a limited pace, and a slow one that trims the clock
-until the average over a second meets the limit. `fleetd.sim.limiter` runs them. Watts, hertz, seconds.
+clock until the filter has filled and then slides the clock down at a limited pace, and a slow one on the average over
+a second (proportional above the limit, plus an integral that gives back faster than it takes), which undershoots once
+the first second of a burst has passed and settles within some seconds. `fleetd.sim.limiter` runs them. Watts, hertz,
+seconds.
 """
 
 from dataclasses import dataclass
@@ -24,9 +26,13 @@ class Limiter:
     rise_hertz_per_second: float
     box_s: float
     slow_hertz_per_watt: float
-    """Trim of the clock for a watt above the limit, each period."""
+    """Integral: what a watt of average above the limit adds to the trim, each period."""
+    recover_hertz_per_watt: float
+    """The same for a watt below the limit, taken off the trim."""
+    over_hertz_per_watt: float
+    """Proportional: taken off at once for a watt of average above the limit."""
     slow_hertz: float
-    """The most that the slow loop takes off."""
+    """The most that the integral takes off."""
     period_s: float
 
 

@@ -141,7 +141,7 @@ class Gpu(_message.Message):
     PCI_ADDRESS_FIELD_NUMBER: _builtins.int
     VBIOS_FIELD_NUMBER: _builtins.int
     FIRMWARE_FIELD_NUMBER: _builtins.int
-    DRIVER_FIELD_NUMBER: _builtins.int
+    DRIVER_VERSION_FIELD_NUMBER: _builtins.int
     gpu: _builtins.str
     """UUID or serial, never an ordinal."""
     index: _builtins.int
@@ -153,7 +153,8 @@ class Gpu(_message.Message):
     vbios: _builtins.str
     firmware: _builtins.str
     """Of the firmware that runs on the GPU."""
-    driver: _builtins.str
+    driver_version: _builtins.str
+    """Of the kernel driver."""
     def __init__(
         self,
         *,
@@ -164,14 +165,14 @@ class Gpu(_message.Message):
         pci_address: _builtins.str | None = ...,
         vbios: _builtins.str | None = ...,
         firmware: _builtins.str | None = ...,
-        driver: _builtins.str | None = ...,
+        driver_version: _builtins.str | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_driver", b"_driver", "_firmware", b"_firmware", "_pci_address", b"_pci_address", "_vbios", b"_vbios", "driver", b"driver", "firmware", b"firmware", "pci_address", b"pci_address", "vbios", b"vbios"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_driver_version", b"_driver_version", "_firmware", b"_firmware", "_pci_address", b"_pci_address", "_vbios", b"_vbios", "driver_version", b"driver_version", "firmware", b"firmware", "pci_address", b"pci_address", "vbios", b"vbios"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_driver", b"_driver", "_firmware", b"_firmware", "_pci_address", b"_pci_address", "_vbios", b"_vbios", "driver", b"driver", "firmware", b"firmware", "gpu", b"gpu", "index", b"index", "pci_address", b"pci_address", "sku", b"sku", "vbios", b"vbios", "vendor", b"vendor"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_driver_version", b"_driver_version", "_firmware", b"_firmware", "_pci_address", b"_pci_address", "_vbios", b"_vbios", "driver_version", b"driver_version", "firmware", b"firmware", "gpu", b"gpu", "index", b"index", "pci_address", b"pci_address", "sku", b"sku", "vbios", b"vbios", "vendor", b"vendor"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType__driver: _TypeAlias = _typing.Literal["driver"]  # noqa: Y015
-    _WhichOneofArgType__driver: _TypeAlias = _typing.Literal["_driver", b"_driver"]  # noqa: Y015
+    _WhichOneofReturnType__driver_version: _TypeAlias = _typing.Literal["driver_version"]  # noqa: Y015
+    _WhichOneofArgType__driver_version: _TypeAlias = _typing.Literal["_driver_version", b"_driver_version"]  # noqa: Y015
     _WhichOneofReturnType__firmware: _TypeAlias = _typing.Literal["firmware"]  # noqa: Y015
     _WhichOneofArgType__firmware: _TypeAlias = _typing.Literal["_firmware", b"_firmware"]  # noqa: Y015
     _WhichOneofReturnType__pci_address: _TypeAlias = _typing.Literal["pci_address"]  # noqa: Y015
@@ -179,7 +180,7 @@ class Gpu(_message.Message):
     _WhichOneofReturnType__vbios: _TypeAlias = _typing.Literal["vbios"]  # noqa: Y015
     _WhichOneofArgType__vbios: _TypeAlias = _typing.Literal["_vbios", b"_vbios"]  # noqa: Y015
     @_typing.overload
-    def WhichOneof(self, oneof_group: _WhichOneofArgType__driver) -> _WhichOneofReturnType__driver | None: ...
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__driver_version) -> _WhichOneofReturnType__driver_version | None: ...
     @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__firmware) -> _WhichOneofReturnType__firmware | None: ...
     @_typing.overload
