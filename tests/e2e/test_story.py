@@ -85,7 +85,7 @@ def test_the_demo_finds_the_planted_gpu_and_no_other(tmp_path: Path) -> None:
     last = result.stdout.splitlines()[-1]
     assert re.fullmatch(r"demo: quarantined h02, culprit gpu index 5 \(chip-[a-z]+\), 2 hosts healthy", last)
     assert "fleetd_gpu_held" in result.stdout
-    assert list(folder.rglob("*.json"))
+    assert list(folder.rglob("burnin/*.json"))
 
 
 def test_everything_killed_once_and_the_host_is_quarantined_exactly_once(fleet: Loopback) -> None:

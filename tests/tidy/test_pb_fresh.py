@@ -12,7 +12,8 @@ def test_the_generated_code_is_fresh(tmp_path: Path) -> None:
 
     def generated(root: Path) -> dict[str, str]:
         folder = root / "fleetd" / "pb"
-        return {str(path.relative_to(folder)): path.read_text() for path in folder.rglob("*_pb2*.py*")}
+        sources = [path for path in folder.rglob("*_pb2*") if path.suffix in {".py", ".pyi"}]
+        return {str(path.relative_to(folder)): path.read_text() for path in sources}
 
     fresh, committed = generated(tmp_path), generated(ROOT)
     assert fresh
