@@ -11,6 +11,9 @@
  *   lib count = 8 | lib init = 34 | lib hang.init = 1 | lib record = 1 (calls go to `FILE.calls`)
  * A function without any line is not supported by the part; a field without a line has all bits set ("no value").
  * The file is changed while the helper runs; the next call answers by it. A number may move by itself: `moving.h`.
+ * What is set with amdsmi_set_power_cap stays, for all processes, in `FILE.GPU.cap0` and `.cap1` (PPT0, PPT1), and goes
+ * when that file does (a driver reload). Each set is a line `GPU SENSOR µW` in `FILE.sets`. `0 oob = 500000000` is a limit
+ * (µW) set past the driver; `0 stuck = 1`: a cap that is set has no effect. PPT1 is there when `power_cap_info_1` is.
  * Offsets and widths of the fields are generated from the binding itself: `amd_layout.h`.
  */
 #include <errno.h>
@@ -238,9 +241,68 @@ int amdsmi_get_clock_info(void *h, uint32_t type, void *out) {
   snprintf(what, sizeof what, "clock_info_%u", type);
   return fill(h, "amdsmi_clk_info_t", what, out, SIZE_amdsmi_clk_info_t);
 }
+static void put_field(const char *structure, const char *name, void *out, uint64_t value) {
+  for (const struct field *f = FIELDS; f->structure; f++)
+    if (!strcmp(f->structure, structure) && !strcmp(f->name, name)) memcpy((char *)out + f->offset, &value, f->width);
+}
+static uint64_t field_of(const char *structure, const char *name, const void *from) {
+  uint64_t value = 0;
+  for (const struct field *f = FIELDS; f->structure; f++)
+    if (!strcmp(f->structure, structure) && !strcmp(f->name, name)) memcpy(&value, (const char *)from + f->offset, f->width);
+  return value;
+}
+/* What was set, by any process. */
+static int cap_set(const char *who, unsigned sensor, uint64_t *out) {
+  char name[512];
+  unsigned long long value = 0;
+  snprintf(name, sizeof name, "%s.%s.cap%u", path(), who, sensor);
+  FILE *file = fopen(name, "r");
+  int found = file && fscanf(file, "%llu", &value) == 1;
+  if (file) fclose(file);
+  if (found) *out = value;
+  return found;
+}
 int amdsmi_get_power_cap_info(void *h, uint32_t sensor, void *out) {
-  (void)sensor;
-  return fill(h, "amdsmi_power_cap_info_t", "power_cap_info", out, SIZE_amdsmi_power_cap_info_t);
+  char who[32], what[32];
+  uint64_t cap;
+  snprintf(what, sizeof what, sensor ? "power_cap_info_%u" : "power_cap_info", sensor);
+  int status = fill(h, "amdsmi_power_cap_info_t", what, out, SIZE_amdsmi_power_cap_info_t);
+  name_of(h, who, sizeof who);
+  if (!status && cap_set(who, sensor, &cap)) put_field("amdsmi_power_cap_info_t", "power_cap", out, cap);
+  return status;
+}
+int amdsmi_get_power_info(void *h, void *out) {
+  char who[32], value[64];
+  uint64_t cap;
+  int status = fill(h, "amdsmi_power_info_t", "power_info", out, SIZE_amdsmi_power_info_t);
+  if (status) return status;
+  name_of(h, who, sizeof who);
+  if (cap_set(who, 0, &cap)) put_field("amdsmi_power_info_t", "power_limit", out, cap);
+  if (value_of(who, "oob", value, sizeof value)) {
+    cap = strtoull(value, NULL, 0);
+    if (cap < field_of("amdsmi_power_info_t", "power_limit", out)) put_field("amdsmi_power_info_t", "power_limit", out, cap);
+  }
+  return SUCCESS;
+}
+int amdsmi_set_power_cap(void *h, uint32_t sensor, uint64_t cap) {
+  char who[32], name[512], fresh[560];
+  char info[SIZE_amdsmi_power_cap_info_t];
+  name_of(h, who, sizeof who);
+  int status = enter(who, "set_power_cap");
+  if (!status) status = amdsmi_get_power_cap_info(h, sensor, info);
+  if (status) return status;
+  if (cap > field_of("amdsmi_power_cap_info_t", "max_power_cap", info)) return 1;
+  if (cap < field_of("amdsmi_power_cap_info_t", "min_power_cap", info)) return 1;
+  snprintf(name, sizeof name, "%s.sets", path());
+  FILE *file = fopen(name, "a");
+  if (file) { fprintf(file, "%s %u %llu\n", who, sensor, (unsigned long long)cap); fclose(file); }
+  if (value_of(who, "stuck", name, sizeof name)) return SUCCESS;
+  snprintf(name, sizeof name, "%s.%s.cap%u", path(), who, sensor);
+  snprintf(fresh, sizeof fresh, "%s.%d", name, (int)getpid());
+  if (!(file = fopen(fresh, "w"))) return 51;
+  fprintf(file, "%llu\n", (unsigned long long)cap);
+  fclose(file);
+  return rename(fresh, name) ? 51 : SUCCESS;
 }
 
 /* `bad_page_info.pages = 3`, `bad_page_info.pending = 1`: so many records, the first of them pending. */
@@ -281,7 +343,6 @@ int amdsmi_get_gpu_process_list(void *h, uint32_t *n, char *out) {
 #define STRUCTURE(function, structure, what) \
   int function(void *h, void *out) { return fill(h, #structure, what, out, SIZE_##structure); }
 STRUCTURE(amdsmi_get_gpu_metrics_info, amdsmi_gpu_metrics_t, "metrics_info")
-STRUCTURE(amdsmi_get_power_info, amdsmi_power_info_t, "power_info")
 STRUCTURE(amdsmi_get_gpu_asic_info, amdsmi_asic_info_t, "asic_info")
 STRUCTURE(amdsmi_get_gpu_vram_usage, amdsmi_vram_usage_t, "vram_usage")
 STRUCTURE(amdsmi_get_gpu_activity, amdsmi_engine_usage_t, "activity")

@@ -9,6 +9,10 @@
  *   0 die = 9 | 0 garbage = x   the process ends, or says something on its parent's pipe
  *   0 gone = 1                  the GPU has fallen off or was taken out: lost for a process that runs, not there for one
  *                               that starts. Which GPUs there are (`lib count`) is fixed when a process initialises
+ *   0 OutOfBandLimit = 500000   a limit (mW) that was set past the driver; what is enforced is the lowest
+ *   0 stuck = 1                 a limit that is set is taken and has no effect
+ * What is set with nvmlDeviceSetPowerManagementLimit stays, for all processes, in `FILE.GPU.limit`, as in a driver; it
+ * goes when that file does (a driver reload). Each set is a line `GPU mW` in `FILE.sets`.
  *   0 mig.0 = MIG-5c89…         MIG is on, and this is the UUID of the first device; without a line, MIG is off
  *   lib count = 8 | lib error.Init = 9 | lib hang.Init = 1 | lib print = text | lib record = 1 (calls go to `FILE.calls`)
  * A reading without a line is not supported. The file is changed while the helper runs; the next call answers by it.
@@ -269,8 +273,49 @@ int nvmlDeviceGetUUID(void *d, char *out, unsigned size) {
 }
 TEXT(Name) TEXT(VbiosVersion)
 int nvmlDeviceGetGspFirmwareVersion(void *d, char *out) { return text(d, "GspFirmwareVersion", out, 64); }
-NUMBER32(PowerUsage, "PowerUsage") NUMBER32(EnforcedPowerLimit, "EnforcedPowerLimit")
-NUMBER32(PowerManagementLimit, "PowerManagementLimit")
+NUMBER32(PowerUsage, "PowerUsage")
+
+/* What was set, by any process. */
+static int limit_set(const char *who, uint32_t *out) {
+  char name[512];
+  snprintf(name, sizeof name, "%s.%s.limit", path(), who);
+  FILE *file = fopen(name, "r");
+  int found = file && fscanf(file, "%u", out) == 1;
+  if (file) fclose(file);
+  return found;
+}
+int nvmlDeviceGetPowerManagementLimit(void *d, uint32_t *out) {
+  int status = number(d, "PowerManagementLimit", "PowerManagementLimit", 4, out);
+  if (!status) limit_set(who_of(d), out);
+  return status;
+}
+int nvmlDeviceGetEnforcedPowerLimit(void *d, uint32_t *out) {
+  int status = number(d, "EnforcedPowerLimit", "EnforcedPowerLimit", 4, out);
+  const char *past = status ? NULL : value_of(who_of(d), "OutOfBandLimit");
+  if (!status) limit_set(who_of(d), out);
+  if (past && strtoul(past, NULL, 0) < *out) *out = (uint32_t)strtoul(past, NULL, 0);
+  return status;
+}
+int nvmlDeviceSetPowerManagementLimit(void *d, unsigned limit) {
+  char who[16], name[512], fresh[560];
+  unsigned low = 0, high = 0;
+  snprintf(who, sizeof who, "%s", who_of(d));
+  int status = enter(who, "SetPowerManagementLimit");
+  if (!status) status = number(d, "SetPowerManagementLimit", "PowerManagementLimitConstraints.0", 4, &low);
+  if (!status) status = number(d, "SetPowerManagementLimit", "PowerManagementLimitConstraints.1", 4, &high);
+  if (status) return status;
+  if (limit < low || limit > high) return INVALID_ARGUMENT;
+  snprintf(name, sizeof name, "%u", limit);
+  append(".sets", "%s %s\n", who, name);
+  if (value_of(who, "stuck")) return SUCCESS;
+  snprintf(name, sizeof name, "%s.%s.limit", path(), who);
+  snprintf(fresh, sizeof fresh, "%s.%d", name, (int)getpid());
+  FILE *file = fopen(fresh, "w");
+  if (!file) return 999;
+  fprintf(file, "%u\n", limit);
+  fclose(file);
+  return rename(fresh, name) ? 999 : SUCCESS;
+}
 NUMBER32(PowerManagementDefaultLimit, "PowerManagementDefaultLimit")
 NUMBER32(CurrPcieLinkGeneration, "CurrPcieLinkGeneration") NUMBER32(MaxPcieLinkGeneration, "MaxPcieLinkGeneration")
 NUMBER32(CurrPcieLinkWidth, "CurrPcieLinkWidth") NUMBER32(MaxPcieLinkWidth, "MaxPcieLinkWidth")

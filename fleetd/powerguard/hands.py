@@ -1,0 +1,105 @@
+"""One thread a GPU that writes its limits, so that a GPU whose driver fails or hangs keeps none of the others waiting.
+
+A thread has one job at a time and at most one that waits; a newer one takes the place of the one that waits. So a fall
+is never queued behind raises, and nothing that was asked before a fall is written after it.
+"""
+
+import os
+import queue
+import threading
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from fleetd.powerguard.plan import Gpu
+from fleetd.powerguard.vendors import CannotWrite, Vendor
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Done:
+    """The end of one job."""
+
+    job: int
+    gpu: str
+    error: str
+    """"" when every limit was written."""
+
+
+class _Hand:
+    """The thread of one GPU."""
+
+    def __init__(self, gpu: Gpu, vendor: Vendor, tell: "Hands") -> None:
+        self.gpu = gpu
+        self._vendor = vendor
+        self._tell = tell
+        self._wake = threading.Condition()
+        self._next: tuple[int, Mapping[str, float]] | None = None
+        self.busy = False
+        threading.Thread(target=self._run, name=f"write-{gpu.gpu}", daemon=True).start()
+
+    def give(self, job: int, limits: Mapping[str, float]) -> None:
+        """Have limits written, in their order."""
+        with self._wake:
+            if self._next is not None:
+                self._tell.done(Done(job=self._next[0], gpu=self.gpu.gpu, error="overtaken by a newer order"))
+            self._next, self.busy = (job, limits), True
+            self._wake.notify()
+
+    def _run(self) -> None:
+        while True:
+            with self._wake:
+                while self._next is None:
+                    self._wake.wait()
+                (job, limits), self._next = self._next, None
+            errors = []
+            for knob, watts in limits.items():
+                try:
+                    self._vendor.write(self.gpu.gpu, self.gpu.pci, knob, watts)
+                except CannotWrite as error:
+                    errors.append(f"{knob}: {error}")
+            with self._wake:
+                self.busy = self._next is not None
+            self._tell.done(Done(job=job, gpu=self.gpu.gpu, error="; ".join(errors)))
+
+
+class Hands:
+    """The threads of all GPUs."""
+
+    def __init__(self, vendors: Mapping[str, Vendor]) -> None:
+        self._vendors = vendors
+        self._hands: dict[str, _Hand] = {}
+        self._finished: queue.SimpleQueue[Done] = queue.SimpleQueue()
+        self.ready_fd = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
+        """Readable when `finished` has something to tell."""
+
+    def done(self, one: Done) -> None:
+        """Called by the threads."""
+        self._finished.put(one)
+        os.eventfd_write(self.ready_fd, 1)
+
+    def write(self, job: int, gpu: Gpu, limits: Mapping[str, float]) -> None:
+        """Have the limits of a GPU written; the end is told by `finished`."""
+        hand = self._hands.get(gpu.gpu)
+        if hand is None or hand.gpu.pci != gpu.pci:
+            hand = self._hands[gpu.gpu] = _Hand(gpu, self._vendors[gpu.vendor], self)
+        hand.give(job, limits)
+
+    def finished(self) -> list[Done]:
+        """What has ended since the last call."""
+        try:
+            os.eventfd_read(self.ready_fd)
+        except BlockingIOError:
+            return []
+        found = []
+        while not self._finished.empty():
+            found.append(self._finished.get())
+        return found
+
+    def let_go(self) -> None:
+        """Close the vendors' libraries; only while no thread is busy."""
+        for vendor in self._vendors.values():
+            vendor.close()
+
+    @property
+    def busy(self) -> tuple[str, ...]:
+        """GPUs whose thread is inside the driver, or has something to do."""
+        return tuple(name for name, hand in self._hands.items() if hand.busy)

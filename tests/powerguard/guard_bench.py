@@ -1,0 +1,143 @@
+"""A power guard over a fake vendor library: the real process, and an agent that is only its side of the socket."""
+
+import json
+import os
+import select
+import signal
+import socket
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any, Self
+
+from fleetd.sim.vendorlibs.scenario import Scenario
+from tests.fakelibs import nvidia_fake
+
+ROOT = Path(__file__).parents[2]
+SAFE, PRIOR, BOOST = 630.0, 700.0, 690.0
+WAIT_S = 20.0
+"""Patience of a test on a busy machine; never a judgement."""
+
+_HOLDER = """
+import json, os, socket, sys, time
+channel = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+channel.connect(sys.argv[1])
+channel.settimeout(30)
+def ask(**body):
+    channel.send(json.dumps({"sent_s": time.monotonic(), **body}).encode())
+    return json.loads(channel.recv(65536))
+arm = json.loads(sys.argv[2])
+print(json.dumps(ask(do="arm", **arm)), flush=True)
+limits = {gpu["gpu"]: json.loads(sys.argv[3]) for gpu in arm["gpus"]}
+print(json.dumps(ask(do="set", limits=limits, reason="test")), flush=True)
+while True:
+    time.sleep(arm["ttl_s"] / 4)
+    ask(do="renew")
+"""
+"""An agent that renews from a thread of its own process, as the governor's does."""
+
+
+def nvidia(folder: Path, gpus: int) -> tuple[Scenario, dict[str, str]]:
+    part = {**nvidia_fake.H200, "Processes": 0}
+    scenario = nvidia_fake.Scenario(folder / "nvml.scenario", gpus=gpus, part=part)
+    return scenario, nvidia_fake.environ(scenario, nvidia_fake.build())
+
+
+def declared(gpus: int, *, ttl_s: float = 0.2, grace_s: float = 0.05) -> dict[str, Any]:
+    limit = {"prior_watts": PRIOR, "safe_watts": SAFE, "ceiling_watts": PRIOR}
+    entries = [
+        {"gpu": f"GPU-{n}", "vendor": "nvidia", "pci": f"00000000:{n * 16 + 11:02X}:00.0", "limits": {"limit": limit}}
+        for n in range(gpus)
+    ]
+    return {"ttl_s": ttl_s, "grace_s": grace_s, "gpus": entries}
+
+
+class Bench:
+    """A guard, and what it does to the fake GPUs."""
+
+    def __init__(self, folder: Path, *, gpus: int = 2, words: tuple[str, ...] = ()) -> None:
+        self.folder, self.gpus, self.words = folder, gpus, words
+        self.scenario, self.environ = nvidia(folder, gpus)
+        self.environ["PYTHONPATH"] = str(ROOT)
+        self.socket = Path(os.path.relpath(folder / "guard.sock"))
+        self.state = folder / "state.json"
+        self.guard: subprocess.Popen[str] | None = None
+        self.children: list[subprocess.Popen[str]] = []
+
+    def start(self) -> None:
+        command = [sys.executable, "-P", "-m", "fleetd.powerguard", "serve", "--state", str(self.state)]
+        command += ["--socket", str(self.socket), *self.words]
+        ready = self.folder / "notify"
+        ready.unlink(missing_ok=True)
+        with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as notified:
+            notified.bind(os.path.relpath(ready))
+            notified.settimeout(WAIT_S)
+            environ = {**self.environ, "NOTIFY_SOCKET": str(Path(os.path.relpath(ready)).absolute())}
+            self.guard = subprocess.Popen(command, env=environ, stderr=subprocess.PIPE, text=True)
+            self.children.append(self.guard)
+            assert notified.recv(100) == b"READY=1"
+
+    def hold(self, watts: float = BOOST, **lease: float) -> subprocess.Popen[str]:
+        """Start an agent that has armed the guard and raised the limits."""
+        words = [str(self.socket), json.dumps(declared(self.gpus, **lease)), json.dumps({"limit": watts})]
+        agent = subprocess.Popen([sys.executable, "-c", _HOLDER, *words], stdout=subprocess.PIPE, text=True)
+        self.children.append(agent)
+        assert agent.stdout is not None
+        for _ in range(2):
+            answer = json.loads(agent.stdout.readline())
+            assert answer["ok"], answer
+        return agent
+
+    def limits(self) -> list[float]:
+        """What the driver would tell, in watts."""
+        files = (Path(f"{self.scenario.file}.{n}.limit") for n in range(self.gpus))
+        return [int(file.read_text()) / 1000 if file.exists() else PRIOR for file in files]
+
+    def until(self, watts: float, within_s: float = WAIT_S) -> float:
+        """Wait for every GPU to have this limit; returns the seconds it took."""
+        began = time.monotonic()
+        while self.limits() != [watts] * self.gpus:
+            assert time.monotonic() - began < within_s, f"{self.limits()} after {within_s} s, not {watts}"
+            select.select([], [], [], 0.0005)
+        return time.monotonic() - began
+
+    def ask(self, **body: Any) -> dict[str, Any]:
+        with Client(self.socket) as client:
+            return client.ask(**body)
+
+    def sets(self) -> list[tuple[int, float]]:
+        return [(int(gpu), int(mw) / 1000) for gpu, mw in (line.split() for line in self.scenario.lines(".sets"))]
+
+    def close(self) -> None:
+        self.scenario.let_go()
+        for child in self.children:
+            if child.poll() is None:
+                child.send_signal(signal.SIGKILL)
+            child.wait()
+            for pipe in (child.stdout, child.stderr):
+                if pipe is not None:
+                    pipe.close()
+
+
+class Client:
+    """The agent's side of the socket, in this process."""
+
+    def __init__(self, path: Path) -> None:
+        self._channel = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        self._channel.settimeout(WAIT_S)
+        self._channel.connect(str(path))
+
+    def ask(self, **body: Any) -> dict[str, Any]:
+        self._channel.send(json.dumps({"sent_s": time.monotonic(), **body}).encode())
+        answer: dict[str, Any] = json.loads(self._channel.recv(1 << 16))
+        return answer
+
+    def close(self) -> None:
+        self._channel.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()

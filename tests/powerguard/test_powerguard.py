@@ -1,0 +1,281 @@
+"""The guard as a process over a real C library: whatever is killed, limits fall to the safe cap, and none is raised."""
+
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from fleetd.powerguard.plan import Gpu, Limit, Plan, store
+from fleetd.sim.vendorlibs.amd import environ as amd_fake_environ
+from tests.fakelibs import amd_fake
+from tests.fakelibs.nvidia_fake import LIBRARIES
+from tests.powerguard.guard_bench import BOOST, PRIOR, ROOT, SAFE, Bench, Client, declared
+
+pytestmark = pytest.mark.skipif(shutil.which("gcc") is None, reason="gcc builds the fake library")
+
+
+@pytest.fixture
+def bench(tmp_path: Path) -> Iterator[Bench]:
+    made = Bench(tmp_path)
+    try:
+        yield made
+    finally:
+        made.close()
+
+
+@pytest.fixture
+def guarded(bench: Bench) -> Bench:
+    bench.start()
+    return bench
+
+
+def test_it_starts_on_the_standard_library_alone() -> None:
+    code = (
+        "import sys, fleetd.powerguard.__main__\n"
+        "print([m for m in sys.modules if m.partition('.')[0] not in sys.stdlib_module_names"
+        " and not m.startswith('fleetd.powerguard') and m not in ('fleetd', '__main__')])"
+    )
+    environ = {**os.environ, "PYTHONPATH": str(ROOT)}
+    done = subprocess.run([sys.executable, "-S", "-c", code], env=environ, capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"
+
+
+def test_a9_an_agent_that_is_killed(guarded: Bench) -> None:
+    for _ in range(5):
+        guarded.hold().kill()
+        guarded.until(SAFE)
+    status = guarded.ask(do="status")
+    assert status["falls_total"] == {"gone": 5}
+    assert "is gone" in status["fallen"]
+
+
+def test_a9_an_agent_that_is_stopped_and_comes_back_raises_nothing(guarded: Bench) -> None:
+    agent = guarded.hold()
+    os.kill(agent.pid, signal.SIGSTOP)
+    guarded.until(SAFE)
+    assert "the lease lapsed" in guarded.ask(do="status")["fallen"]
+    os.kill(agent.pid, signal.SIGCONT)
+    with Client(guarded.socket) as other:
+        assert "holds the lease" in other.ask(do="arm", **declared(2))["why"], "its connection still stands"
+    assert guarded.limits() == [SAFE, SAFE]
+
+
+def test_a9_a_guard_that_is_killed_raises_nothing_and_reconciles(guarded: Bench) -> None:
+    for _ in range(3):
+        agent = guarded.hold()
+        assert guarded.guard is not None
+        guarded.guard.kill()
+        guarded.guard.wait()
+        agent.wait()
+        assert guarded.limits() == [BOOST, BOOST]
+        guarded.start()
+        guarded.until(SAFE)
+    by_gpu = [[watts for gpu, watts in guarded.sets() if gpu == n] for n in range(2)]
+    assert by_gpu == [[BOOST, SAFE] * 3] * 2, "only the agents raised"
+
+
+def test_a9_both_killed_and_no_guard_comes_back_the_static_limit_stands(guarded: Bench) -> None:
+    agent = guarded.hold()
+    assert guarded.guard is not None
+    guarded.guard.kill()
+    agent.kill()
+    guarded.guard.wait()
+    assert all(watts <= PRIOR for watts in guarded.limits())
+    assert restore(guarded).returncode == 0
+    assert guarded.limits() == [SAFE, SAFE]
+
+
+def restore(bench: Bench, *words: str) -> "subprocess.CompletedProcess[str]":
+    command = [sys.executable, "-P", "-m", "fleetd.powerguard", "restore", "--state", str(bench.state), *words]
+    return subprocess.run(command, env=bench.environ, capture_output=True, text=True, check=False)
+
+
+def test_a10_seven_of_eight_are_restored_and_the_eighth_is_named(tmp_path: Path) -> None:
+    bench = Bench(tmp_path, gpus=8)
+    try:
+        bench.start()
+        agent = bench.hold()
+        bench.scenario.put(5, {"error.SetPowerManagementLimit": 4})
+        agent.kill()
+        others = [SAFE] * 5 + [BOOST] + [SAFE] * 2
+        while bench.limits() != others:
+            os.sched_yield()
+        assert bench.ask(do="status")["errors"] == {"GPU-5": "limit: power limit: no permission (4)"}
+        answer = bench.ask(do="restore", to="prior")
+        assert not answer["ok"]
+        assert list(answer["errors"]) == ["GPU-5"]
+        assert [*bench.limits()[:5], *bench.limits()[6:]] == [PRIOR] * 7
+        assert bench.guard is not None
+        bench.guard.kill()
+        bench.guard.wait()
+        done = restore(bench)
+        assert done.returncode == 1
+        assert done.stderr == "powerguard: GPU-5: limit: power limit: no permission (4)\n"
+        bench.scenario.put(5, {"error.SetPowerManagementLimit": None})
+        assert restore(bench).returncode == 0
+        assert bench.limits()[5] == SAFE, "it was remembered until it worked"
+    finally:
+        bench.close()
+
+
+def test_a_driver_that_hangs_on_one_gpu_keeps_no_other_waiting(guarded: Bench) -> None:
+    agent = guarded.hold()
+    guarded.scenario.put(0, {"hang.SetPowerManagementLimit": 1})
+    agent.kill()
+    while guarded.limits()[1] != SAFE:
+        os.sched_yield()
+    while "GPU-0" not in (errors := guarded.ask(do="status")["errors"]):
+        os.sched_yield()
+    assert errors == {"GPU-0": "the driver hangs in a write"}
+    guarded.scenario.let_go()
+    guarded.until(SAFE)
+
+
+def test_nothing_is_written_before_it_is_on_disk(guarded: Bench) -> None:
+    with Client(guarded.socket) as agent:
+        assert agent.ask(do="arm", **declared(2))["ok"]
+        assert guarded.state.exists()
+        assert guarded.sets() == []
+        guarded.folder.chmod(0o500)
+        try:
+            if os.geteuid() != 0:
+                answer = agent.ask(do="set", limits={"GPU-0": {"limit": 690.0}}, reason="x")
+                assert "nothing is written" in answer["why"]
+        finally:
+            guarded.folder.chmod(0o700)
+        guarded.state.unlink()
+        guarded.state.mkdir()  # so that not even root can put the file there
+        answer = agent.ask(do="set", limits={"GPU-0": {"limit": 690.0}}, reason="x")
+        assert not answer["ok"]
+        assert "nothing is written without it" in answer["why"]
+        assert guarded.sets() == []
+
+
+def test_without_a_lease_or_above_the_ceiling_nothing_is_raised(guarded: Bench) -> None:
+    with Client(guarded.socket) as agent:
+        assert not agent.ask(do="set", limits={"GPU-0": {"limit": 690.0}}, reason="x")["ok"]
+        assert agent.ask(do="arm", **declared(2, ttl_s=60.0))["ok"]
+        assert "ceiling" in agent.ask(do="set", limits={"GPU-0": {"limit": 701.0}}, reason="x")["why"]
+        assert "not declared" in agent.ask(do="set", limits={"GPU-7": {"limit": 600.0}}, reason="x")["why"]
+        assert "positive" in agent.ask(do="set", limits={"GPU-0": {"limit": float("nan")}}, reason="x")["why"]
+        assert agent.ask(do="disarm")["ok"]
+        assert not agent.ask(do="set", limits={"GPU-0": {"limit": 690.0}}, reason="x")["ok"]
+    assert [watts for _, watts in guarded.sets()] == [SAFE, SAFE]
+
+
+def test_a_fall_never_raises(guarded: Bench) -> None:
+    with Client(guarded.socket) as agent:
+        assert agent.ask(do="arm", **declared(2, ttl_s=60.0))["ok"]
+        assert agent.ask(do="set", limits={"GPU-0": {"limit": 500.0}, "GPU-1": {"limit": 690.0}}, reason="x")["ok"]
+        assert agent.ask(do="renew", seen={"GPU-1": {"limit": 450.0}})["ok"]
+        assert agent.ask(do="disarm")["ok"]
+    assert guarded.limits() == [500.0, 450.0], "less was in force: written by us, or by somebody else"
+
+
+def test_an_agent_is_replaced_without_a_lapse(guarded: Bench) -> None:
+    old = Client(guarded.socket)
+    assert old.ask(do="arm", **declared(2, ttl_s=60.0))["ok"]
+    assert old.ask(do="set", limits={f"GPU-{n}": {"limit": BOOST} for n in range(2)}, reason="x")["ok"]
+    assert old.ask(do="hand_over", seconds=1e6)["ok"]
+    old.close()
+    status = guarded.ask(do="status")
+    assert status["live"]
+    assert 0 < status["left_seconds"] <= 60.25
+    with Client(guarded.socket) as new:
+        assert new.ask(do="arm", **declared(2))["ok"]
+        assert guarded.limits() == [BOOST, BOOST]
+        assert guarded.ask(do="status")["falls_total"] == {}
+    guarded.until(SAFE)
+
+
+def test_a_hand_over_that_nobody_takes_ends(tmp_path: Path) -> None:
+    bench = Bench(tmp_path, words=("--hand-over-max", "0.3"))
+    try:
+        bench.start()
+        with Client(bench.socket) as old:
+            assert old.ask(do="arm", **declared(2))["ok"]
+            assert old.ask(do="set", limits={f"GPU-{n}": {"limit": BOOST} for n in range(2)}, reason="x")["ok"]
+            assert old.ask(do="hand_over", seconds=1e6)["ok"]
+        bench.until(SAFE)
+        assert bench.ask(do="status")["fallen"] == "nobody came after the hand-over"
+    finally:
+        bench.close()
+
+
+def test_the_guard_replaces_itself_without_a_lapse(guarded: Bench) -> None:
+    agent = guarded.hold(ttl_s=2.0)
+    assert guarded.guard is not None
+    for _ in range(2):
+        before = guarded.ask(do="status")["renewed_total"]
+        guarded.guard.send_signal(signal.SIGHUP)
+        while (status := guarded.ask(do="status"))["renewed_total"] < before + 2:
+            os.sched_yield()
+        assert status["live"]
+        assert (status["pid"], status["holder_pid"]) == (guarded.guard.pid, agent.pid)
+        assert status["falls_total"] == {}
+    assert guarded.limits() == [BOOST, BOOST]
+    agent.kill()
+    guarded.until(SAFE)
+
+
+def test_it_ends_at_the_safe_caps(guarded: Bench) -> None:
+    guarded.hold()
+    assert guarded.guard is not None
+    guarded.guard.terminate()
+    assert guarded.guard.wait() == 0
+    assert guarded.limits() == [SAFE, SAFE]
+
+
+def test_a_second_guard_is_refused(guarded: Bench) -> None:
+    assert restore(guarded).returncode == 3
+    assert "another guard" in restore(guarded).stderr
+
+
+def test_a_damaged_state_file_is_kept_aside(bench: Bench) -> None:
+    bench.state.write_text("{")
+    bench.start()
+    assert "damaged" in bench.ask(do="status")["fallen"]
+    assert bench.state.with_suffix(".damaged").exists()
+    bench.hold().kill()
+    bench.until(SAFE)
+
+
+def test_amd_has_two_limiters_in_microwatts(tmp_path: Path) -> None:
+    part = {**amd_fake.MI300X, "power_cap_info.max_power_cap": 1_400_000_000}
+    part |= {key.replace("info", "info_1"): value for key, value in part.items() if key.startswith("power_cap_info")}
+    scenario = amd_fake.Scenario(tmp_path / "amd", gpus=2, part=part)
+    limits = {
+        "ppt1": Limit(prior_watts=1360.0, safe_watts=1000.0, ceiling_watts=1360.0, target_watts=1360.0),
+        "ppt0": Limit(prior_watts=1000.0, safe_watts=900.0, ceiling_watts=1000.0, target_watts=1000.0),
+    }
+    gpus = {amd_fake.uuid_of(n): Gpu(gpu=amd_fake.uuid_of(n), vendor="amd", pci="", limits=limits) for n in range(2)}
+    store(tmp_path / "state.json", Plan(boot_id="b", reason="r", written_at_s=0.0, gpus=gpus))
+    environ = amd_fake_environ(scenario.file, amd_fake.build(LIBRARIES), os.environ) | {"PYTHONPATH": str(ROOT)}
+    command = [sys.executable, "-P", "-m", "fleetd.powerguard", "restore", "--state", str(tmp_path / "state.json")]
+    done = subprocess.run(command, env=environ, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (0, "")
+    by_gpu = [[line for line in scenario.lines(".sets") if line.startswith(str(n))] for n in range(2)]
+    assert by_gpu == [[f"{n} 0 900000000", f"{n} 1 1000000000"] for n in range(2)], "the lower limiter first"
+
+
+def test_renewals_of_another_clock_are_refused(guarded: Bench) -> None:
+    with Client(guarded.socket) as agent:
+        assert "time namespace" in agent.ask(do="arm", **declared(2), sent_s=time.monotonic() + 1e4)["why"]
+
+
+@pytest.mark.parametrize(
+    "packet",
+    [b"", b"{", b"[]", b"{}", b'{"do": 1}', b'{"do": "set"}', b'{"do": "arm"}', b"\xff" * 70_000, b"[" * 9_000],
+)
+def test_what_is_no_request_is_answered_and_does_no_harm(guarded: Bench, packet: bytes) -> None:
+    with Client(guarded.socket) as agent:
+        if packet:
+            agent._channel.send(packet)
+            assert b'"ok": false' in agent._channel.recv(1 << 16)
+    assert guarded.ask(do="status")["ok"]
