@@ -2,9 +2,11 @@
 
 from typing import Any
 
+from fleetd.agent.power_document import power_document
 from fleetd.core.gate import Faults, Readiness, Standing, gate
 from fleetd.model.host import Gpu
 from fleetd.model.ids import BootId, HostName
+from fleetd.model.power import PowerStatus
 from fleetd.model.status import AgentStatus
 
 SCHEMA = "fleetd.agent.status/1"
@@ -20,10 +22,12 @@ def document(
     driver_silent: str,
     stale_s: float,
     released_s: float | None = None,
+    power: PowerStatus | None = None,
 ) -> dict[str, Any]:
     """The document, JSON-ready. `readiness` is `ready`, `bad` or `cannot_tell`; numbers are in base units.
 
-    `released_s`: for how much longer the agent has let go of the GPUs; None: it holds them.
+    `released_s`: for how much longer the agent has let go of the GPUs; None: it holds them. `power`: of the governor;
+    None: there is none.
     """
     answer = gate(
         faults,
@@ -56,6 +60,7 @@ def document(
         "findings_total": status.findings_total,
         "kernel_log_age_seconds": status.kernel_log_age_s,
         "errors_total": dict(status.errors_total),
+        "power": power_document(power),
     }
 
 

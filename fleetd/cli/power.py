@@ -28,7 +28,9 @@ COLOURS = {Sight.CERTIFIED: "green", Sight.AUDITED: "yellow", Sight.UNOBSERVABLE
 
 LATER = {
     "bench": "fleetd.cli.power_bench:bench_command",
+    "restore": "fleetd.cli.power_guard:restore_command",
     "simulate": "fleetd.cli.power_simulate:simulate_command",
+    "status": "fleetd.cli.power_guard:status_command",
     "tune": "fleetd.cli.power_tune:tune_command",
 }
 """Command → "module:attribute"; imported when it is used, since some need packages that an agent's host lacks."""

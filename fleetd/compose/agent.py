@@ -66,7 +66,7 @@ def build_agent(
     restart: Callable[[], None],
     compat: str | None = None,
 ) -> BuiltAgent:
-    """Wire an agent. Raises StoreError: its state directory cannot be used.
+    """Wire an agent. Raises StoreError: its state directory cannot be used; ConfigError: its envelope.
 
     Args:
         config: as it was read from `path`.
@@ -78,11 +78,16 @@ def build_agent(
     """
     own = owned(config, clock)
     companions = build_companions(
-        config, own.devices, clock=clock, inventory=lambda: own.sampler.inventory, restart=restart
+        config,
+        own.devices,
+        clock=clock,
+        inventory=lambda: own.sampler.inventory,
+        restart=restart,
+        released=lambda: own.attachment.released_s is not None,
     )
     uplink = GrpcUplink(config.uplink, clock=clock, rng=entropy())
     agent = _wired(config, own, companions, uplink=uplink, clock=clock, systemd=systemd)
-    status = _status_socket(config, own, agent)
+    status = _status_socket(config, own, agent, companions)
     reloader = Reloader(path, config, apply=_live(agent, own.sampler, own.detector), clock=clock)
     compat = compat or config.exporter.compat
     return BuiltAgent(
@@ -144,7 +149,8 @@ def _socket(config: AgentConfig) -> Path:
     return path
 
 
-def _status_socket(config: AgentConfig, own: Owned, agent: Agent) -> StatusSocket:
+def _status_socket(config: AgentConfig, own: Owned, agent: Agent, companions: Companions) -> StatusSocket:
+    governor = companions.governor
     return StatusSocket(
         _socket(config),
         lambda: document(
@@ -156,6 +162,7 @@ def _status_socket(config: AgentConfig, own: Owned, agent: Agent) -> StatusSocke
             driver_silent=own.sampler.driver_silent,
             stale_s=own.sampler.config.stale_after_seconds,
             released_s=own.attachment.released_s,
+            power=None if governor is None else governor.status(),
         ),
     )
 

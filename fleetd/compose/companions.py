@@ -10,13 +10,16 @@ from prometheus_client.metrics_core import Metric
 from fleetd import __version__
 from fleetd.agent.agent import Agent, Loop
 from fleetd.agent.fault_tally import FaultTally
+from fleetd.agent.governor import Governor
 from fleetd.agent.jobs import JobWatch
 from fleetd.agent.memory import STUCK, MemoryWatch
+from fleetd.compose.power import build_governor
 from fleetd.config.files import AgentConfig
 from fleetd.devices.helper import HelperDevices
 from fleetd.exporter.dcgm import DcgmCollector
 from fleetd.exporter.native import AgentCollector, BuildCollector, FaultCollector, JobCollector
 from fleetd.exporter.page import Collector
+from fleetd.exporter.power import PowerCollector
 from fleetd.model.host import Gpu
 from fleetd.model.ids import GpuId, HostName
 from fleetd.ports import Clock, Devices
@@ -29,11 +32,13 @@ class Companions:
 
     jobs: JobWatch
     memory: MemoryWatch
+    governor: Governor | None = None
 
     @property
     def loops(self) -> Mapping[str, Loop]:
         """By name."""
-        return {"jobs": self.jobs.run, "memory": self.memory.run}
+        governor = {} if self.governor is None else {"governor": self.governor.run}
+        return {"jobs": self.jobs.run, "memory": self.memory.run, **governor}
 
 
 def build_companions(
@@ -43,8 +48,12 @@ def build_companions(
     clock: Clock,
     inventory: Callable[[], tuple[Gpu, ...]],
     restart: Callable[[], None],
+    released: Callable[[], bool] = lambda: False,
 ) -> Companions:
-    """`devices` are those of the vendor; `restart` ends the agent in good order."""
+    """`devices` are those of the vendor; `restart` ends the agent in good order. Raises ConfigError: of the envelope.
+
+    `released`: whether the agent has let go of the GPUs.
+    """
     helper = devices if isinstance(devices, HelperDevices) else None
 
     def processes() -> Mapping[GpuId, tuple[int, ...]]:
@@ -66,6 +75,7 @@ def build_companions(
             user_name=user_name,
         ),
         memory=MemoryWatch(config=config.memory, clock=clock, read=memory, restart=restart),
+        governor=build_governor(config.power, devices, clock=clock, inventory=inventory, released=released),
     )
 
 
@@ -96,6 +106,8 @@ def collectors(
         MemoryCollector(companions.memory),
         BuildCollector(__version__),
     ]
+    if companions.governor is not None:
+        found.append(PowerCollector(companions.governor.status, started_at_s=began_at_s))
     if compat == "dcgm":
         found.append(DcgmCollector(agent.status, host=host, faults=tally.counts, jobs=jobs.jobs))
     return found

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Literal
 
 from fleetd.agent.chores import ChoresConfig
+from fleetd.agent.governor_config import GovernorConfig
 from fleetd.agent.jobs_config import JobsConfig
 from fleetd.agent.log_watch import KernelLogConfig
 from fleetd.agent.memory import MemoryConfig
@@ -45,6 +46,7 @@ class AgentConfig:
     kernel_log: KernelLogConfig = field(default_factory=KernelLogConfig)
     jobs: JobsConfig = field(default_factory=JobsConfig)
     memory: MemoryConfig = field(default_factory=MemoryConfig)
+    power: GovernorConfig = field(default_factory=GovernorConfig)
     uplink: UplinkConfig
     exporter: AgentExporterConfig = field(default_factory=AgentExporterConfig)
 

@@ -10,7 +10,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from fleetd.devices import amd_readings
+from fleetd.devices import amd_power, amd_readings
 from fleetd.devices.pci import PCI_DEVICES
 from fleetd.devices.reader import Reading, VendorError
 
@@ -147,6 +147,13 @@ class AmdReader:
         if gpu in self._split_memory:  # what is told is of the first partition, and no part of the whole is the whole
             reading |= {"memory_used_bytes": None, "memory_total_bytes": None}
         return {**reading, **dear}
+
+    def power(self, gpu: str, *, energy: bool) -> Mapping[str, Any]:
+        """Limits and draw of one GPU; see `Powered`."""
+        handle = self._handles[gpu] if gpu in self._handles else self._find(gpu)
+        if handle is None or self._suspended(gpu):
+            raise VendorError("AMD SMI no longer names it" if handle is None else "it is suspended")
+        return amd_power.power(_Calls(self._smi, handle, self._refused.setdefault(gpu, set())), energy=energy)
 
     def close(self) -> None:
         """Shut the library down, so that a GPU reset finds no handle of ours."""

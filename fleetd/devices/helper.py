@@ -22,10 +22,12 @@ from fleetd.devices.child import Child
 from fleetd.devices.config import DevicesConfig
 from fleetd.devices.helpers import Helpers, Hung
 from fleetd.devices.pci import PciGpus
+from fleetd.devices.power_readings import power_reading
 from fleetd.devices.reader import PROCESSES
 from fleetd.devices.readings import Readings, process_ids
 from fleetd.model.host import Gpu
 from fleetd.model.ids import GpuId
+from fleetd.model.power import PowerReading
 from fleetd.model.telemetry import GpuSample
 from fleetd.ports import Clock, DeviceError
 
@@ -128,6 +130,26 @@ class HelperDevices:
                 # Every GPU refuses: the driver was reloaded, or worse. Only a new start of the library finds out.
                 await self._helpers.retire(error)
             raise error
+
+    async def power(self, *, energy: bool = False) -> tuple[PowerReading, ...]:
+        """Limits and draw of each GPU that answered and is not left alone. Raises DeviceError when there is none."""
+        async with self._lock:
+            found, child = [], await self._helpers.ready()
+            for gpu in [one.gpu for one in self._inventory if one.gpu not in self._asides]:
+                request = {"do": "power", "gpu": gpu, "energy": energy}
+                try:
+                    reply = await self._helpers.ask(child, request, self._config.call_deadline_seconds)
+                except Hung as error:
+                    self._asides.put(gpu, error.child, now_s=self._clock.elapsed_s())
+                    break
+                except DeviceError:  # its samples tell why
+                    if self._helpers.main is None:
+                        break
+                    continue
+                found.append(power_reading(gpu, self._clock.elapsed_s(), reply))
+            if not found:
+                raise DeviceError("no GPU tells its power limits")
+            return tuple(found)
 
     async def close(self) -> str:
         """End the helper, so that no handle of ours is open; see `Devices`."""

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from contextlib import suppress
 from typing import Any
 
-from fleetd.devices import nvidia_read
+from fleetd.devices import nvidia_power, nvidia_read
 from fleetd.devices.nvidia_calls import Calls, codes
 from fleetd.devices.nvidia_read import Gpm
 from fleetd.devices.parts import part_of
@@ -109,6 +109,11 @@ class NvidiaReader:
         if calls.last_error and all(value is None or value == [] for value in reading.values()):
             raise VendorError(calls.last_error)
         return reading
+
+    def power(self, gpu: str, *, energy: bool) -> Mapping[str, Any]:
+        """Limits and draw of one GPU; see `Powered`."""
+        calls, _ = self._gpus.get(gpu) or self._attach(gpu)
+        return nvidia_power.power(calls, energy=energy)
 
     def _attach(self, gpu: str) -> tuple[Calls, Gpm]:
         nvml = self._nvml

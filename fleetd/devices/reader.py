@@ -50,6 +50,14 @@ class Reader(Protocol):
 
 
 @runtime_checkable
+class Powered(Protocol):
+    """A reader that tells limits and draw by themselves, as often as the governor looks. Not asked of one."""
+
+    def power(self, gpu: str, *, energy: bool) -> Mapping[str, Any]:
+        """Fields of `fleetd.model.power.PowerReading`; a knob is `[name, set, low, high]`. Raises VendorError."""
+
+
+@runtime_checkable
 class Placed(Protocol):
     """A reader that can go straight to a GPU whose place is known. Not asked of one; NVIDIA's and AMD's do it.
 

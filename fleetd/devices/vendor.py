@@ -1,7 +1,8 @@
 """The helper process: `python -m fleetd.devices.vendor VENDOR`. All calls into a vendor library are made here.
 
-JSON lines. Request: `{"id", "do": "open"|"inventory"|"sample", "places", "gpu", "slow"}`; reply: `{"id", "ok": …}` or
-`{"id", "error": text, "missing": bool}`. One request at a time; the process ends when its input does.
+JSON lines. Request: `{"id", "do": "open"|"inventory"|"sample"|"power", "places", "gpu", "slow", "energy"}`; reply:
+`{"id", "ok": …}` or `{"id", "error": text, "missing": bool}`. One request at a time; the process ends when its input
+does.
 """
 
 import json
@@ -11,7 +12,7 @@ import sys
 from importlib import import_module
 from typing import IO, Any
 
-from fleetd.devices.reader import Placed, Reader, Reading, VendorError
+from fleetd.devices.reader import Placed, Powered, Reader, Reading, VendorError
 
 READERS = {"nvidia": "fleetd.devices.nvidia:NvidiaReader", "amd": "fleetd.devices.amd:AmdReader"}
 """Vendor → "module:factory" of its reader. A vendor that is written so itself is one more: see `reader.Reader`."""
@@ -67,6 +68,10 @@ def answer(reader: Reader, request: dict[str, Any]) -> dict[str, Any]:
                 return {"id": request["id"], "ok": reader.inventory()}
             case "sample":
                 return {"id": request["id"], "ok": reader.sample(request["gpu"], slow=request["slow"])}
+            case "power":
+                if not isinstance(reader, Powered):
+                    raise VendorError("this reader tells no power limits")  # noqa: TRY301 - answered below as any other
+                return {"id": request["id"], "ok": reader.power(request["gpu"], energy=request["energy"])}
             case unknown:
                 raise KeyError(unknown)
     except VendorError as error:

@@ -203,7 +203,7 @@ class Service:
         return None if why is None else {"ok": not why, "why": why, "program_replaced": self._replaced}
 
     def _carry_out_for_holder(self, body: dict[str, Any], later: Callable[[dict[str, Any]], None]) -> str | None:
-        """ "" when it is done, else why not; None: the answer comes later. Raises BadRequest."""
+        """Say "" when it is done, else why not; None: the answer comes later. Raises BadRequest."""
         guard, now = self._guard, now_s()
         match body["do"]:
             case "renew":

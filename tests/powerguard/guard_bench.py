@@ -39,8 +39,9 @@ while True:
 
 
 def nvidia(folder: Path, gpus: int) -> tuple[Scenario, dict[str, str]]:
-    part = {**nvidia_fake.H200, "Processes": 0}
+    part = {**nvidia_fake.H200, "Processes": 0, "CurrentClocksEventReasons": 0x04}
     scenario = nvidia_fake.Scenario(folder / "nvml.scenario", gpus=gpus, part=part)
+    scenario.put("lib", {"record": 1})
     return scenario, nvidia_fake.environ(scenario, nvidia_fake.build())
 
 
@@ -108,6 +109,10 @@ class Bench:
 
     def sets(self) -> list[tuple[int, float]]:
         return [(int(gpu), int(mw) / 1000) for gpu, mw in (line.split() for line in self.scenario.lines(".sets"))]
+
+    def lines(self, call: str) -> list[str]:
+        """Calls of a kind, as the library wrote them down."""
+        return [line for line in self.scenario.lines(".calls") if line.endswith(f" {call}")]
 
     def close(self) -> None:
         self.scenario.let_go()

@@ -1,0 +1,284 @@
+"""The governor's loop: read the limits, decide (core.power.govern), have the guard write, read back, tell.
+
+It writes nothing itself and holds no privilege: the power guard writes, as long as this loop keeps its lease alive.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import structlog
+
+from fleetd.agent.governor_config import GovernorConfig
+from fleetd.agent.governor_ports import Line, Plan, Read
+from fleetd.agent.governor_status import left_alone, shown
+from fleetd.core.power.govern import Decision, GovernConfig, GpuState, Limits, begin, decide, falls, stages, suspicious
+from fleetd.core.power.modes import Mode
+from fleetd.core.power.provenance import drift_of
+from fleetd.model.envelope import Envelope
+from fleetd.model.host import Gpu
+from fleetd.model.ids import GpuId
+from fleetd.model.power import GpuPower, PowerReading, PowerStatus, Writer
+from fleetd.ports import Clock, DeviceError
+
+_log = structlog.get_logger(__name__)
+
+READ_BACKS = 3
+"""Looks at what is in force after a write: firmware may take some milliseconds to take a limit."""
+READ_BACK_S = 0.02
+REST_S = 30.0
+"""A GPU whose limits could not be written, or were not taken, is not tried again before."""
+REARM_S = 1.0
+"""Between two tries to get a lease."""
+
+
+@dataclass(slots=True, kw_only=True)
+class _Counts:
+    writes: int = 0
+    errors: int = 0
+    drift: dict[str, int]
+
+
+class Governor:
+    """Runs until cancelled. `status` may be called from another thread."""
+
+    def __init__(
+        self,
+        *,
+        config: GovernorConfig,
+        envelope: Envelope,
+        plan: Plan,
+        read: Read,
+        line: Line,
+        clock: Clock,
+        inventory: Callable[[], Sequence[Gpu]],
+        released: Callable[[], bool],
+    ) -> None:
+        """Read nothing yet.
+
+        Args:
+            config: the operator's wishes.
+            envelope: of the part.
+            plan: what holds for a GPU.
+            read: reads the limits.
+            line: to the guard.
+            clock: monotonic time and waiting.
+            inventory: the GPUs of this host.
+            released: whether the agent has let go of the GPUs.
+        """
+        self._config, self._envelope, self._plan, self._read = config, envelope, plan, read
+        self._line, self._clock, self._inventory, self._released = line, clock, inventory, released
+        self._states: dict[GpuId, GpuState] = {}
+        self._rest: dict[GpuId, tuple[float, str]] = {}
+        self._arm_due_s = -1.0
+        self._counts = _Counts(drift={})
+        self._set_point = ""
+        self._shown: tuple[GpuPower, ...] = ()
+
+    async def run(self) -> None:
+        """Look at all GPUs again and again; at the end give the lease back, or hand it over."""
+        try:
+            while True:
+                began_s = self._clock.elapsed_s()
+                await self.turn()
+                took_s = self._clock.elapsed_s() - began_s
+                await self._clock.sleep_s(max(0.01, self._config.interval_seconds - took_s))
+        finally:
+            if self._config.hand_over_seconds > 0:
+                why = await self._line.hand_over(self._config.hand_over_seconds)
+            else:
+                why = await self._line.disarm()
+            if why:
+                _log.error("power_lease_not_given_back", why=why)
+
+    async def turn(self) -> None:
+        """One look at all GPUs, and what follows from it."""
+        self._line.beat()
+        if self._released():
+            await self._line.disarm()  # the guard lets go of the driver, too
+            self._states.clear()
+            return
+        parts = {gpu.gpu: gpu for gpu in self._inventory()}
+        configs = {name: self._plan(gpu.firmware) for name, gpu in parts.items() if self._governs(gpu)}
+        readings = await self._look(configs)
+        await self._arm(configs, parts, readings)
+        decisions: dict[GpuId, Decision] = {}
+        for name, config in configs.items():
+            state = self._states.get(name) or begin(config)
+            decisions[name] = self._decide(name, config, state, readings.get(name))
+            self._states[name] = decisions[name].state
+        await self._tell_lower(readings)
+        await self._write(configs, readings, decisions)
+        self._states = {name: state for name, state in self._states.items() if name in configs}
+        self._show(parts, configs, readings)
+
+    def _governs(self, gpu: Gpu) -> bool:
+        """An envelope is for its part only: another is left alone, and never guessed at."""
+        return gpu.vendor == self._envelope.vendor and self._envelope.part in gpu.sku.replace("-", " ").split()
+
+    def _resting(self, name: GpuId, now_s: float) -> str:
+        """Why a GPU is not written to for a while; "" when it is."""
+        until_s, why = self._rest.get(name, (now_s, ""))
+        return why if now_s < until_s else ""
+
+    async def _look(self, configs: Mapping[GpuId, GovernConfig]) -> dict[GpuId, PowerReading]:
+        try:
+            found = {one.gpu: one for one in await self._read(energy=False)}
+            if any(
+                suspicious(configs[n], self._states.get(n) or begin(configs[n]), found[n])
+                for n in configs
+                if n in found
+            ):
+                found |= {one.gpu: one for one in await self._read(energy=True)}
+        except DeviceError as error:
+            _log.warning("no_power_limits", why=str(error))
+            return {}
+        return found
+
+    def _decide(self, name: GpuId, config: GovernConfig, state: GpuState, reading: PowerReading | None) -> Decision:
+        line, why = self._line, self._line.why
+        replaced = line.program_replaced
+        if replaced:
+            why = "the guard's program was replaced while it runs: `systemctl reload fleetd-powerguard`"
+        now_s = self._clock.elapsed_s()
+        found = decide(now_s, config, state, reading, lease_live=line.live and not replaced, lease_why=why)
+        if found.news is not None:
+            self._counts.drift[found.news.writer] = self._counts.drift.get(found.news.writer, 0) + 1
+            _log.warning("power_limit_moved", gpu=name, writer=found.news.writer.value, why=str(found.news))
+        if found.state.mode.mode is not state.mode.mode:
+            _log.info("power_mode", gpu=name, mode=found.state.mode.mode.value, why=found.why)
+        return found
+
+    # ── the guard ───────────────────────────────────────────────────────────────────────────────────────────────────
+
+    async def _arm(
+        self, configs: Mapping[GpuId, GovernConfig], parts: Mapping[GpuId, Gpu], readings: Mapping[GpuId, PowerReading]
+    ) -> None:
+        """Get a lease when there is none. In `observe` none is asked for, so nothing can ever be written."""
+        if self._config.mode == Mode.OBSERVE.value or self._line.live or self._clock.elapsed_s() < self._arm_due_s:
+            return
+        self._arm_due_s = self._clock.elapsed_s() + REARM_S
+        gpus = [entry for n in configs if n in readings and (entry := self._entry(parts[n], configs[n], readings[n]))]
+        if gpus:
+            lease = self._envelope.lease
+            await self._line.arm(gpus, ttl_s=lease.ttl_s, grace_s=lease.grace_s)
+
+    def _entry(self, gpu: Gpu, config: GovernConfig, reading: PowerReading) -> dict[str, Any] | None:
+        """What the guard is told of a GPU; None: its limits must be left alone."""
+        seen = {knob.knob: knob for knob in reading.knobs}
+        limits = {}
+        for knob, safe in config.safe.items():
+            told = seen.get(knob)
+            if reading.locked or told is None or told.set_watts is None or safe < (told.low_watts or 0.0):
+                return None
+            highest = max(safe, *(k.high_watts for k in self._envelope.knobs if k.name == knob))
+            limits[knob] = {"prior_watts": told.set_watts, "safe_watts": safe, "ceiling_watts": highest}
+        return {"gpu": gpu.gpu, "vendor": gpu.vendor, "pci": gpu.pci_address or "", "limits": limits}
+
+    async def _tell_lower(self, readings: Mapping[GpuId, PowerReading]) -> None:
+        """Have the guard know of limits that others lowered, so that its fall does not raise them."""
+        lower: dict[str, Limits] = {}
+        for name, state in self._states.items():
+            if state.drift is None or state.drift.raised or state.locked or name not in readings:
+                continue
+            knob = state.drift.knob or next((k.knob for k in readings[name].knobs if k.knob in state.targets), "")
+            lower[name] = {knob: state.drift.to_watts}
+        if lower and self._line.live:
+            try:
+                await self._line.seen(lower)
+            except DeviceError as error:
+                _log.warning("guard_not_told", why=str(error))
+
+    async def _write(
+        self,
+        configs: Mapping[GpuId, GovernConfig],
+        readings: Mapping[GpuId, PowerReading],
+        decisions: Mapping[GpuId, Decision],
+    ) -> None:
+        """The transaction: what goes down first, then what goes up, then everything is read back."""
+        now_s = self._clock.elapsed_s()
+        writes = {
+            n: d.write
+            for n, d in decisions.items()
+            if d.write and n in readings and now_s >= self._rest.get(n, (0.0, ""))[0]
+        }
+        if not writes or not self._line.live:
+            return
+        before = {n: {k.knob: k.set_watts for k in readings[n].knobs if k.set_watts is not None} for n in writes}
+        reason = "; ".join(dict.fromkeys(decisions[n].why for n in writes))
+        for stage in stages(writes, before):
+            try:
+                errors = await self._line.write(stage, reason)
+            except DeviceError as error:
+                _log.warning("power_limits_not_written", why=str(error))
+                return
+            self._counts.writes += len(stage)
+            for name, why in errors.items():
+                self._fail(GpuId(name), f"its limit cannot be written: {why}")
+        taken = [name for name in writes if not self._resting(name, now_s)]
+        for name in taken:
+            self._states[name] = replace(self._states[name], targets={**self._states[name].targets, **writes[name]})
+        await self._read_back(configs, taken)
+
+    async def _read_back(self, configs: Mapping[GpuId, GovernConfig], names: Sequence[GpuId]) -> None:
+        """Compare what is in force with what was written; a GPU that did not take it rests, at `safe`."""
+        left: dict[GpuId, str] = dict.fromkeys(names, "it does not answer after a write")
+        for attempt in range(READ_BACKS):
+            if attempt:
+                await self._clock.sleep_s(READ_BACK_S)
+            try:
+                found = {one.gpu: one for one in await self._read(energy=False)}
+            except DeviceError:
+                continue
+            for name in [name for name in left if name in found]:
+                state = self._states[name]
+                drift = drift_of(
+                    state.targets, falls(configs[name], state), found[name], energy_joules=None, just_written=True
+                )
+                if drift is None or drift.writer is not Writer.NOT_TAKEN:
+                    del left[name]
+                else:
+                    left[name] = str(drift)
+            if not left:
+                return
+        for name, why in left.items():
+            self._fail(name, why)
+
+    def _fail(self, name: GpuId, why: str) -> None:
+        self._counts.errors += 1
+        self._rest[name] = (self._clock.elapsed_s() + REST_S, why)
+        state = self._states[name]
+        self._states[name] = replace(state, mode=replace(state.mode, mode=Mode.SAFE, why=why, good_since_s=None))
+        _log.error("power_limit_failed", gpu=name, why=why, next_try_s=REST_S)
+
+    # ── what is shown ───────────────────────────────────────────────────────────────────────────────────────────────
+
+    def _show(
+        self, parts: Mapping[GpuId, Gpu], configs: Mapping[GpuId, GovernConfig], readings: Mapping[GpuId, PowerReading]
+    ) -> None:
+        now_s = self._clock.elapsed_s()
+        self._shown = tuple(
+            shown(name, self._states[name], readings.get(name), rest=self._resting(name, now_s))
+            if name in configs
+            else left_alone(name, f"the envelope is for {self._envelope.part}, this is {gpu.sku}")
+            for name, gpu in parts.items()
+        )
+        points = dict.fromkeys(config.boost_why for config in configs.values())
+        self._set_point = "; ".join(why for why in points if why) or ("in use" if points else "no GPU of the part")
+
+    def status(self) -> PowerStatus:
+        """A snapshot."""
+        return PowerStatus(
+            allowed=self._config.mode,
+            envelope=self._envelope.name,
+            set_point=self._set_point,
+            lease_live=self._line.live,
+            lease_why=self._line.why,
+            renewed_total=self._line.renewed_total,
+            program_replaced=self._line.program_replaced,
+            gpus=self._shown,
+            writes_total=self._counts.writes,
+            write_errors_total=self._counts.errors,
+            drift_total=dict(self._counts.drift),
+            tbp_watts=self._envelope.tbp_watts,
+        )

@@ -1,0 +1,141 @@
+"""`fleetd power status` and `fleetd power restore`: what holds the power of this host, and letting go of it."""
+
+import json
+import os
+import socket as sockets
+from pathlib import Path
+from typing import Any
+
+import click
+
+from fleetd.agent.governor_config import SOCKET
+from fleetd.agent.status_client import NoAnswer, ask
+from fleetd.cli.check import socket_option
+from fleetd.cli.failure import BAD, CANNOT_JUDGE, Failure
+from fleetd.cli.jsonout import write_json
+
+SCHEMA = "fleetd.power.status/1"
+STATE = Path("/var/lib/fleetd-power/state.json")
+_TIMEOUT_S = 5.0
+_BYTES_MAX = 1 << 20
+
+guard_option = click.option(
+    "--guard",
+    type=click.Path(path_type=Path),
+    default=SOCKET,
+    show_default=True,
+    help="The power guard's Unix socket.",
+)
+
+
+class _NoGuard(Exception):  # noqa: N818 - it says what there is not
+    """Nobody listens at the socket."""
+
+
+def _ask_guard(path: Path, request: dict[str, Any]) -> dict[str, Any]:
+    """The guard's answer. Raises _NoGuard, or Failure when it listens and does not answer."""
+    with sockets.socket(sockets.AF_UNIX, sockets.SOCK_SEQPACKET) as channel:
+        channel.settimeout(_TIMEOUT_S)
+        try:
+            channel.connect(str(path))
+        except (FileNotFoundError, ConnectionRefusedError) as error:
+            raise _NoGuard(f"no power guard at {path}; is fleetd-powerguard running?") from error
+        except OSError as error:
+            raise Failure(f"power guard at {path}: {error.strerror}; run as root", exit_code=CANNOT_JUDGE) from None
+        try:
+            channel.send(json.dumps(request).encode())
+            found = json.loads(channel.recv(_BYTES_MAX))
+        except (OSError, ValueError):
+            why = f"the power guard at {path} does not answer; look at its log"
+            raise Failure(why, exit_code=CANNOT_JUDGE) from None
+    assert isinstance(found, dict)  # noqa: S101 - the guard's every answer is one
+    return found
+
+
+@click.command(name="status")
+@click.option("--json", "json_path", metavar="PATH", help="Write the status as JSON; `-` is standard output.")
+@guard_option
+@socket_option
+def status_command(json_path: str | None, guard: Path, socket: Path) -> None:
+    """Show what holds the power of this host: the governor's mode of each GPU and why, and the guard's lease.
+
+    Exit code 0: as it should be. 1: a GPU is not as the governor wants it. 3: neither agent nor guard answers.
+    """
+    governor, held, missing = None, None, []
+    try:
+        governor = ask(socket, timeout_s=_TIMEOUT_S).get("power")
+    except NoAnswer as error:
+        missing.append(str(error))
+    try:
+        held = _ask_guard(guard, {"do": "status"})
+    except _NoGuard as error:
+        missing.append(str(error))
+    if governor is None and held is None and missing:
+        raise Failure("; ".join(missing), exit_code=CANNOT_JUDGE)
+    wrong = [gpu for gpu in (governor or {}).get("gpus", ()) if gpu["writer"]]
+    code = BAD if wrong or (held or {}).get("errors") else 0
+    body = {"schema": SCHEMA, "exit_code": code, "governor": governor, "guard": held, "missing": missing}
+    if not write_json(json_path, body):
+        _show(governor, held, missing)
+    click.get_current_context().exit(code)
+
+
+def _show(governor: dict[str, Any] | None, held: dict[str, Any] | None, missing: list[str]) -> None:
+    for why in missing:
+        click.echo(why)
+    if governor is None:
+        click.echo("governor: this agent looks at no envelope" if not missing else "governor: not known")
+    else:
+        click.echo(f"governor: at most {governor['allowed']}, envelope {governor['envelope']}", nl=False)
+        click.echo(f", set-point: {governor['set_point']}")
+        for gpu in governor["gpus"]:
+            limits = ", ".join(f"{knob} {watts:g} W" for knob, watts in gpu["set_watts"].items()) or "no limit known"
+            enforced = "" if gpu["enforced_watts"] is None else f", enforced {gpu['enforced_watts']:g} W"
+            click.echo(f"{gpu['gpu']}  {gpu['mode']}  {limits}{enforced}: {gpu['why']}")
+    if held is not None:
+        live = f"lease live for {held['left_seconds']:g} s" if held["live"] else f"no lease: {held['fallen']}"
+        click.echo(f"guard: process {held['pid']}, {live}; {held['renewed_total']} renewals", nl=False)
+        click.echo("; its program was replaced: reload it" if held["program_replaced"] else "", nl=False)
+        click.echo(f"; {held['lacking']}" if held["lacking"] else "")
+        for gpu, why in held["errors"].items():
+            click.echo(f"{gpu}  guard: {why}")
+
+
+@click.command(name="restore")
+@click.option("--to", type=click.Choice(["safe", "prior"]), default="safe", show_default=True)
+@click.option("--state", type=click.Path(path_type=Path), default=STATE, show_default=True, help="Its state file.")
+@guard_option
+def restore_command(to: str, state: Path, guard: Path) -> None:
+    """Put every GPU to its safe cap, or back to the limit that was in force before fleetd.
+
+    `prior` may raise limits: it is for taking fleetd off a host. Through the guard if it runs, else from its state file.
+
+    Exit code 0: every GPU. 1: one or more failed, which are named; the others are done. 3: it cannot be tried.
+    """
+    try:
+        errors = _ask_guard(guard, {"do": "restore", "to": to})
+        failed, why = dict(errors.get("errors") or {}), str(errors.get("why", ""))
+        if not errors.get("ok") and not failed:
+            raise Failure(f"restore: {why}", exit_code=CANNOT_JUDGE)
+    except _NoGuard:
+        failed = _restore_alone(state, to)
+    for gpu, error in failed.items():
+        click.echo(f"{gpu}: {error}", err=True)
+    if failed:
+        raise Failure(f"restore: {len(failed)} GPUs are not restored; the others are", exit_code=BAD)
+    click.echo(f"restored: every GPU is at its {to} limit")
+
+
+def _restore_alone(state: Path, to: str) -> dict[str, str]:
+    # Imported here: it starts threads and loads the vendors' libraries.
+    from fleetd.powerguard.restore import restore  # noqa: PLC0415
+
+    if not os.access(state, os.R_OK):
+        raise Failure(
+            f"restore: no power guard runs, and {state} cannot be read; nothing was ever set, or run as root",
+            exit_code=CANNOT_JUDGE,
+        )
+    try:
+        return restore(state, to)
+    except OSError as error:
+        raise Failure(f"restore: {error}", exit_code=CANNOT_JUDGE) from None

@@ -1,0 +1,110 @@
+"""The governor's wiring: envelope and set-point from files, limits from the devices, writes to the power guard."""
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from fleetd.agent.governor import Governor
+from fleetd.agent.governor_config import GovernorConfig
+from fleetd.config.envelope import envelope_path, read_envelope
+from fleetd.config.setpoint import load_setpoint
+from fleetd.config.strict import ConfigError
+from fleetd.core.power.compiler import Infeasible, compile_envelope
+from fleetd.core.power.govern import GovernConfig, boost_limits, safe_limits
+from fleetd.core.power.modes import Mode, ModeConfig
+from fleetd.core.power.setpoint import SetPoint, lapsed
+from fleetd.devices.guard_line import GuardLine
+from fleetd.devices.helper import HelperDevices
+from fleetd.model.envelope import Envelope
+from fleetd.model.host import Gpu
+from fleetd.model.power import PowerReading
+from fleetd.ports import Clock
+
+BEAT_INTERVALS = 7.0
+"""A governor's loop that has not turned for so many intervals loses its lease: about two seconds by default."""
+PLAUSIBLE_RATIO = 2.0
+"""No reading above so many TBP is believed: the highest excursion that any envelope lists."""
+
+
+class Planner:
+    """What holds for a GPU now. The set-point's file is read again when it has changed."""
+
+    def __init__(self, config: GovernorConfig, envelope: Envelope, *, sustained_watts: float, clock: Clock) -> None:
+        self._config, self._envelope, self._clock = config, envelope, clock
+        self._sustained_watts = sustained_watts
+        self._point: tuple[object, SetPoint | str] | None = None
+        self._modes = ModeConfig(
+            allowed=Mode(config.mode),
+            power_max_watts=PLAUSIBLE_RATIO * envelope.tbp_watts,
+            temperature_max_celsius=config.temperature_max_celsius,
+            settle_s=config.settle_seconds,
+        )
+        self._safe = safe_limits(envelope)
+
+    def __call__(self, firmware: str | None) -> GovernConfig:
+        """See `governor_ports.Plan`."""
+        boost, why = None, "none is configured"
+        if self._config.set_point is not None:
+            boost, why = self._boost(self._read(self._config.set_point), firmware)
+        return GovernConfig(modes=self._modes, safe=self._safe, boost=boost, boost_why=why)
+
+    def _read(self, path: Path) -> SetPoint | str:
+        """The set-point on disk, or why there is none."""
+        try:
+            status = path.stat()
+            mark: object = (status.st_ino, status.st_mtime_ns, status.st_size)
+        except OSError as error:
+            mark = error.errno
+        if self._point is None or self._point[0] != mark:
+            try:
+                self._point = mark, load_setpoint(path)
+            except ConfigError as error:
+                self._point = mark, str(error)
+        return self._point[1]
+
+    def _boost(self, point: SetPoint | str, firmware: str | None) -> tuple[dict[str, float] | None, str]:
+        if isinstance(point, str):
+            return None, point
+        if why := lapsed(point, envelope=self._envelope, firmware=firmware, now_s=self._clock.wall_s()):
+            return None, why
+        try:
+            return boost_limits(self._envelope, point.candidate, self._sustained_watts), ""
+        except ValueError as error:
+            return None, str(error)
+
+
+def build_governor(
+    config: GovernorConfig,
+    devices: object,
+    *,
+    clock: Clock,
+    inventory: Callable[[], Sequence[Gpu]],
+    released: Callable[[], bool],
+) -> Governor | None:
+    """Wire a governor; None: no envelope is configured, or the devices are simulated and tell no limits.
+
+    Raises:
+        ConfigError: the envelope cannot be read, or its part cannot keep it.
+    """
+    if config.envelope is None or not isinstance(devices, HelperDevices):
+        return None
+    path = envelope_path(config.envelope)
+    envelope = read_envelope(path).envelope
+    try:
+        sustained_watts = compile_envelope(envelope).sustained_watts
+        safe_limits(envelope)
+    except (Infeasible, ValueError) as error:
+        raise ConfigError(path, None, f"refused: {error}") from error
+
+    async def read(*, energy: bool) -> Sequence[PowerReading]:
+        return await devices.power(energy=energy)
+
+    return Governor(
+        config=config,
+        envelope=envelope,
+        plan=Planner(config, envelope, sustained_watts=sustained_watts, clock=clock),
+        read=read,
+        line=GuardLine(config.guard, clock=clock, beat_max_s=BEAT_INTERVALS * config.interval_seconds),
+        clock=clock,
+        inventory=inventory,
+        released=released,
+    )

@@ -1,0 +1,29 @@
+"""NVIDIA: limits and draw of one GPU, as often as the governor looks. Cheap calls only, unless the energy is wanted."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from fleetd.devices.nvidia_calls import Calls, scaled
+
+_BRAKE = 0x80
+"""nvmlClocksEventReasonHwPowerBrakeSlowdown."""
+
+
+def power(calls: Calls, *, energy: bool) -> Mapping[str, Any]:
+    """Fields of `fleetd.model.power.PowerReading` without `gpu` and `at_s`. Raises VendorError: the GPU is silent."""
+    get = calls.get
+    low, high = get("nvmlDeviceGetPowerManagementLimitConstraints") or (None, None)
+    limit = scaled(get("nvmlDeviceGetPowerManagementLimit"), 1e-3)
+    mig, reasons = get("nvmlDeviceGetMigMode"), get("nvmlDeviceGetCurrentClocksEventReasons")
+    locked = "MIG is on: one limit holds for tenants who do not know of each other" if mig and mig[0] else ""
+    if limit is None:
+        locked = "the driver offers no power limit here (a virtual function, or no permission)"
+    return {
+        "knobs": [["limit", limit, scaled(low, 1e-3), scaled(high, 1e-3)]],
+        "enforced_watts": scaled(get("nvmlDeviceGetEnforcedPowerLimit"), 1e-3),
+        "power_watts": scaled(get("nvmlDeviceGetPowerUsage"), 1e-3),
+        "temperature_celsius": scaled(get("nvmlDeviceGetTemperature", 0)),
+        "brake": bool(reasons and reasons & _BRAKE),
+        "locked": locked,
+        "energy_joules": scaled(get("nvmlDeviceGetTotalEnergyConsumption"), 1e-3, bits=64) if energy else None,
+    }

@@ -1,0 +1,41 @@
+"""What a helper says of power limits, made sure of: a number that is none is absent."""
+
+import math
+from typing import Any
+
+from fleetd.model.ids import GpuId
+from fleetd.model.power import KnobReading, PowerReading
+from fleetd.ports import DeviceError
+
+_KNOBS_MAX = 4
+_WORDS_MAX = 200
+
+
+def power_reading(gpu: GpuId, at_s: float, reply: Any) -> PowerReading:
+    """Make a reading of a helper's reply. Raises DeviceError when it is none."""
+    try:
+        return PowerReading(
+            gpu=gpu,
+            at_s=at_s,
+            knobs=tuple(
+                KnobReading(knob=str(name), set_watts=_watts(now), low_watts=_watts(low), high_watts=_watts(high))
+                for name, now, low, high in reply["knobs"][:_KNOBS_MAX]
+            ),
+            enforced_watts=_watts(reply["enforced_watts"]),
+            power_watts=_watts(reply["power_watts"]),
+            temperature_celsius=_watts(reply["temperature_celsius"]),
+            brake=bool(reply["brake"]),
+            locked=str(reply["locked"])[:_WORDS_MAX],
+            energy_joules=_watts(reply["energy_joules"]),
+        )
+    except (KeyError, TypeError, ValueError) as error:
+        raise DeviceError(f"the helper sent power limits that are none: {error}") from error
+
+
+def _watts(value: object) -> float | None:
+    """A number that can be one; None where there is none. Raises TypeError on anything else."""
+    if value is None:
+        return None
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        raise TypeError(f"{value!r:.40} is no number")
+    return float(value) if math.isfinite(value) and value >= 0 else None
