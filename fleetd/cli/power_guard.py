@@ -108,7 +108,8 @@ def _show(governor: dict[str, Any] | None, held: dict[str, Any] | None, missing:
 def restore_command(to: str, state: Path, guard: Path) -> None:
     """Put every GPU to its safe cap, or back to the limit that was in force before fleetd.
 
-    `prior` may raise limits: it is for taking fleetd off a host. Through the guard if it runs, else from its state file.
+    `prior` may raise limits: it is for taking fleetd off a host. Through the guard if it runs, else from its state
+    file.
 
     Exit code 0: every GPU. 1: one or more failed, which are named; the others are done. 3: it cannot be tried.
     """
@@ -138,4 +139,4 @@ def _restore_alone(state: Path, to: str) -> dict[str, str]:
     try:
         return restore(state, to)
     except OSError as error:
-        raise Failure(f"restore: {error}", exit_code=CANNOT_JUDGE) from None
+        raise Failure(f"restore: {state}: {error.strerror or error}", exit_code=CANNOT_JUDGE) from None

@@ -1,18 +1,17 @@
 """`python -m fleetd.powerguard serve|restore`. Exit codes: 0 good, 1 a GPU could not be written, 2 usage, 3 cannot."""
 
 import argparse
-import fcntl
 import json
 import os
+import pwd
 import socket
 import sys
 from pathlib import Path
-from typing import TextIO
 
 from fleetd.powerguard.guard import Guard
 from fleetd.powerguard.hands import Hands
 from fleetd.powerguard.machine import become_realtime, boot_id, now_s, wall_s
-from fleetd.powerguard.restore import restore
+from fleetd.powerguard.restore import locked, restore
 from fleetd.powerguard.serve import INHERIT, Service, keep_over_exec, listen
 from fleetd.powerguard.vendors import vendors
 
@@ -29,13 +28,16 @@ def main(words: list[str] | None = None) -> int:
         if name == "serve":
             command.add_argument("--socket", type=Path, required=True, help="where it listens")
             command.add_argument("--user", type=int, action="append", default=[], help="uid that may use it, too")
+            command.add_argument("--user-name", action="append", default=[], help="the same by name")
             command.add_argument("--hand-over-max", type=float, default=10.0, help="seconds, at most")
         else:
             command.add_argument("--to", choices=("safe", "prior"), default="safe")
     asked = parser.parse_args(words)
     try:
-        with _locked(asked.state):
-            return _serve(asked) if asked.command == "serve" else _restore(asked.state, asked.to)
+        if asked.command == "restore":
+            return _restore(asked.state, asked.to)
+        with locked(asked.state):
+            return _serve(asked)
     except BlockingIOError:
         sys.stderr.write(f"powerguard: {asked.state}: another guard is using it; ask that one\n")
     except OSError as error:
@@ -43,15 +45,12 @@ def main(words: list[str] | None = None) -> int:
     return CANNOT
 
 
-def _locked(state: Path) -> TextIO:
-    """The lock of the state file, as a context; two guards would undo each other's writes. Raises OSError."""
-    file = state.with_suffix(".lock").open("a", encoding="ascii")
+def _uid(name: str) -> int:
+    """Raises OSError: there is no such user."""
     try:
-        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError:
-        file.close()
-        raise
-    return file
+        return pwd.getpwnam(name).pw_uid
+    except KeyError as error:
+        raise OSError(f"there is no user {name}") from error
 
 
 def _restore(state: Path, to: str) -> int:
@@ -74,7 +73,7 @@ def _serve(asked: argparse.Namespace) -> int:
         listener.settimeout(0)
     else:
         listener = listen(asked.socket)
-    uids = frozenset({0, os.geteuid(), *asked.user})
+    uids = frozenset({0, os.geteuid(), *asked.user, *map(_uid, asked.user_name)})
     service = Service(guard, listener=listener, ready_fd=hands.ready_fd, uids=uids, lacking=lacking)
     if told:
         service.inherit(told)

@@ -1,13 +1,25 @@
 """Restoring without a guard: after it was killed, at boot, or by hand. GPU by GPU; one that fails stops no other."""
 
+import fcntl
 import selectors
 from pathlib import Path
-from typing import Any
+from typing import Any, TextIO
 
 from fleetd.powerguard.guard import PATIENCE_S, Guard
 from fleetd.powerguard.hands import Hands
 from fleetd.powerguard.machine import boot_id, now_s, wall_s
 from fleetd.powerguard.vendors import vendors
+
+
+def locked(state: Path) -> TextIO:
+    """The lock of the state file, as a context; two guards would undo each other's writes. Raises OSError."""
+    file = state.with_suffix(".lock").open("a", encoding="ascii")
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        file.close()
+        raise
+    return file
 
 
 def restore(state: Path, to: str) -> dict[str, str]:
@@ -18,8 +30,14 @@ def restore(state: Path, to: str) -> dict[str, str]:
         to: `safe`, or `prior` for the limits that were in force before fleetd, which may be higher.
 
     Raises:
+        BlockingIOError: a guard is running; it must be asked.
         OSError: the state file cannot be read.
     """
+    with locked(state):
+        return _restore(state, to)
+
+
+def _restore(state: Path, to: str) -> dict[str, str]:
     hands = Hands(vendors())
     guard = Guard(state=state, hands=hands, boot=boot_id(), wall_s=wall_s, hand_over_max_s=0.0)
     answers: list[dict[str, Any]] = []

@@ -56,7 +56,7 @@ def test_a9_an_agent_that_is_killed(guarded: Bench) -> None:
 
 
 def test_a9_an_agent_that_is_stopped_and_comes_back_raises_nothing(guarded: Bench) -> None:
-    agent = guarded.hold()
+    agent = guarded.hold(ttl_s=0.2)
     os.kill(agent.pid, signal.SIGSTOP)
     guarded.until(SAFE)
     assert "the lease lapsed" in guarded.ask(do="status")["fallen"]
@@ -209,7 +209,7 @@ def test_a_hand_over_that_nobody_takes_ends(tmp_path: Path) -> None:
 
 
 def test_the_guard_replaces_itself_without_a_lapse(guarded: Bench) -> None:
-    agent = guarded.hold(ttl_s=2.0)
+    agent = guarded.hold(ttl_s=5.0)
     assert guarded.guard is not None
     for _ in range(2):
         before = guarded.ask(do="status")["renewed_total"]
