@@ -20,7 +20,7 @@ class GovernorConfig:
     """What `fleetd power tune` stored; without one that holds there is no boost."""
     guard: Path = SOCKET
     """Where the power guard listens, which alone writes limits."""
-    interval_seconds: float = 0.3
+    interval_seconds: float = 0.4
     """Between two looks at all limits. A change is seen within one, and the time that the driver takes."""
     settle_seconds: float = 10.0
     """Everything good for so long before boost."""

@@ -19,7 +19,7 @@ from fleetd.model.host import Gpu
 from fleetd.model.power import PowerReading
 from fleetd.ports import Clock
 
-BEAT_INTERVALS = 7.0
+BEAT_INTERVALS = 5.0
 """A governor's loop that has not turned for so many intervals loses its lease: about two seconds by default."""
 PLAUSIBLE_RATIO = 2.0
 """No reading above so many TBP is believed: the highest excursion that any envelope lists."""
@@ -40,8 +40,18 @@ class Planner:
         )
         self._safe = safe_limits(envelope)
 
+        self._known: tuple[object, dict[str | None, GovernConfig]] = (None, {})
+
     def __call__(self, firmware: str | None) -> GovernConfig:
-        """See `governor_ports.Plan`."""
+        """See `governor_ports.Plan`. Found anew each second: hashing an envelope costs more than a turn of the loop."""
+        second = int(self._clock.wall_s())
+        if self._known[0] != second:
+            self._known = second, {}
+        if firmware not in self._known[1]:
+            self._known[1][firmware] = self._plan(firmware)
+        return self._known[1][firmware]
+
+    def _plan(self, firmware: str | None) -> GovernConfig:
         boost, why = None, "none is configured"
         if self._config.set_point is not None:
             boost, why = self._boost(self._read(self._config.set_point), firmware)

@@ -16,8 +16,8 @@ from typing import Any
 
 from fleetd.ports import Clock, DeviceError
 
-RENEWALS_PER_TTL = 4
-"""So that three may come late before the lease lapses."""
+RENEWALS_PER_TTL = 3
+"""So that two may be lost or late before the lease lapses; each costs two wake-ups."""
 ANSWER_S = 3.0
 """The guard answers within a second, also for a driver that hangs."""
 _PACKET_BYTES_MAX = 1 << 17

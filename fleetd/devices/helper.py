@@ -22,7 +22,7 @@ from fleetd.devices.child import Child
 from fleetd.devices.config import DevicesConfig
 from fleetd.devices.helpers import Helpers, Hung
 from fleetd.devices.pci import PciGpus
-from fleetd.devices.power_readings import power_reading
+from fleetd.devices.power_readings import power_readings
 from fleetd.devices.reader import PROCESSES
 from fleetd.devices.readings import Readings, process_ids
 from fleetd.model.host import Gpu
@@ -42,6 +42,8 @@ _PATIENCE = 2.0
 """A helper that has only just started, with others and on a host that may be busy, has so many times the deadline of a
 call: a GPU that is merely slow to be found must not be taken for one that hangs."""
 _KNOWN_MAX = 256
+_SINGLY_S = 600.0
+"""All GPUs tell their limits in one answer, which is cheap; after one that hung, each for itself for so long."""
 _PARTITIONS_MAX = 64
 _GPU_FIELDS = frozenset(field.name for field in fields(Gpu))
 _NEEDED = frozenset(field.name for field in fields(Gpu) if field.default is MISSING)
@@ -80,6 +82,7 @@ class HelperDevices:
         self._on_bus: frozenset[str] = frozenset()
         self._looked_s = 0.0
         self._looks = 0
+        self._singly_until_s = 0.0
         self._processes: Mapping[GpuId, tuple[int, ...]] = {}
 
     @property
@@ -134,19 +137,20 @@ class HelperDevices:
     async def power(self, *, energy: bool = False) -> tuple[PowerReading, ...]:
         """Limits and draw of each GPU that answered and is not left alone. Raises DeviceError when there is none."""
         async with self._lock:
-            found, child = [], await self._helpers.ready()
-            for gpu in [one.gpu for one in self._inventory if one.gpu not in self._asides]:
-                request = {"do": "power", "gpu": gpu, "energy": energy}
+            child, now_s = await self._helpers.ready(), self._clock.elapsed_s
+            gpus = [one.gpu for one in self._inventory if one.gpu not in self._asides]
+            found: list[PowerReading] = []
+            for some in [gpus] if now_s() >= self._singly_until_s else [[gpu] for gpu in gpus]:
+                request: dict[str, Any] = {"do": "power", "gpus": some, "energy": energy}
+                request |= {"gpu": some[0]} if len(some) == 1 else {}
                 try:
                     reply = await self._helpers.ask(child, request, self._config.call_deadline_seconds)
                 except Hung as error:
-                    self._asides.put(gpu, error.child, now_s=self._clock.elapsed_s())
-                    break
-                except DeviceError:  # its samples tell why
-                    if self._helpers.main is None:
-                        break
-                    continue
-                found.append(power_reading(gpu, self._clock.elapsed_s(), reply))
+                    self._singly_until_s = now_s() + _SINGLY_S
+                    if len(some) == 1:
+                        self._asides.put(some[0], error.child, now_s=now_s())
+                    raise
+                found += power_readings(some, now_s(), reply)
             if not found:
                 raise DeviceError("no GPU tells its power limits")
             return tuple(found)

@@ -1,6 +1,7 @@
 """What a helper says of power limits, made sure of: a number that is none is absent."""
 
 import math
+from collections.abc import Sequence
 from typing import Any
 
 from fleetd.model.ids import GpuId
@@ -11,8 +12,14 @@ _KNOBS_MAX = 4
 _WORDS_MAX = 200
 
 
-def power_reading(gpu: GpuId, at_s: float, reply: Any) -> PowerReading:
-    """Make a reading of a helper's reply. Raises DeviceError when it is none."""
+def power_readings(gpus: Sequence[GpuId], at_s: float, reply: Any) -> list[PowerReading]:
+    """Make readings of a helper's reply, of those that answered. Raises DeviceError when it is none."""
+    if not isinstance(reply, dict):
+        raise DeviceError("the helper sent power limits that are none")
+    return [_reading(gpu, at_s, reply[gpu]) for gpu in gpus if gpu in reply]
+
+
+def _reading(gpu: GpuId, at_s: float, reply: Any) -> PowerReading:
     try:
         return PowerReading(
             gpu=gpu,

@@ -1,14 +1,15 @@
 """The helper process: `python -m fleetd.devices.vendor VENDOR`. All calls into a vendor library are made here.
 
-JSON lines. Request: `{"id", "do": "open"|"inventory"|"sample"|"power", "places", "gpu", "slow", "energy"}`; reply:
-`{"id", "ok": …}` or `{"id", "error": text, "missing": bool}`. One request at a time; the process ends when its input
-does.
+JSON lines. Request: `{"id", "do": "open"|"inventory"|"sample"|"power", "places", "gpu", "gpus", "slow", "energy"}`;
+reply: `{"id", "ok": …}` or `{"id", "error": text, "missing": bool}`. One request at a time; the process ends when its
+input does.
 """
 
 import json
 import os
 import signal
 import sys
+from contextlib import suppress
 from importlib import import_module
 from typing import IO, Any
 
@@ -71,11 +72,20 @@ def answer(reader: Reader, request: dict[str, Any]) -> dict[str, Any]:
             case "power":
                 if not isinstance(reader, Powered):
                     raise VendorError("this reader tells no power limits")  # noqa: TRY301 - answered below as any other
-                return {"id": request["id"], "ok": reader.power(request["gpu"], energy=request["energy"])}
+                return {"id": request["id"], "ok": _power(reader, request["gpus"], energy=request["energy"])}
             case unknown:
                 raise KeyError(unknown)
     except VendorError as error:
         return {"id": request["id"], "error": str(error), "missing": error.missing}
+
+
+def _power(reader: Powered, gpus: list[str], *, energy: bool) -> dict[str, Any]:
+    """By GPU; one that refuses is left out, and its samples tell why."""
+    found = {}
+    for gpu in gpus:
+        with suppress(VendorError):
+            found[gpu] = reader.power(gpu, energy=energy)
+    return found
 
 
 def serve(reader: Reader, requests: IO[str], replies: IO[bytes]) -> None:

@@ -87,7 +87,9 @@ class Bench:
             json.dumps(declared(self.gpus, **{"ttl_s": 60.0, **lease})),
             json.dumps({"limit": watts}),
         ]
-        agent = subprocess.Popen([sys.executable, "-c", _HOLDER, *words], stdout=subprocess.PIPE, text=True)
+        agent = subprocess.Popen(
+            [sys.executable, "-c", _HOLDER, *words], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
+        )
         self.children.append(agent)
         assert agent.stdout is not None
         for _ in range(2):
