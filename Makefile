@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 SETUP_INPUTS := pyproject.toml constraints.txt
 
-.PHONY: help deps demo test e2e lint protos swarm clean bench-checksum bench-gemm bench-faults bench-world bench-agent bench-power
+.PHONY: help deps demo test e2e lint protos swarm clean bench-checksum bench-gemm bench-faults bench-world bench-agent bench-guard-power bench-power
 
 help:  ## list the targets
 	@grep -hE '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | sort
@@ -53,6 +53,9 @@ bench-world: $(STAMP)  ## simulated fleet: seconds for 128 hosts and one hour
 bench-power: $(STAMP)  ## power control: the slow forms of its acceptance tests (about an hour on one core)
 	@$(BIN)/python tests/bench/bench_envelope.py 10000
 	@$(BIN)/python -m tests.bench.bench_power
+
+bench-guard-power: $(STAMP)  ## power guard: 1,000 kills and stops of each kind, drift, 10 minutes with every core busy (1 hour)
+	@$(BIN)/python -m tests.bench.bench_guard_power 1000 600
 
 bench-agent: $(STAMP)  ## agent with 8 fake GPUs of either vendor: CPU, memory, latency of /metrics, growth (7 minutes)
 	@$(BIN)/python tests/bench/bench_agent.py 60

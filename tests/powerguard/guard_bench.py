@@ -87,9 +87,8 @@ class Bench:
             json.dumps(declared(self.gpus, **{"ttl_s": 60.0, **lease})),
             json.dumps({"limit": watts}),
         ]
-        agent = subprocess.Popen(
-            [sys.executable, "-c", _HOLDER, *words], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
-        )
+        command = [sys.executable, "-c", _HOLDER, *words]
+        agent = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
         self.children.append(agent)
         assert agent.stdout is not None
         for _ in range(2):

@@ -36,13 +36,14 @@ enum { SUCCESS = 0, NOT_SUPPORTED = 2, NOT_FOUND = 31 };
 static const char *path(void) { const char *p = getenv("FAKE_AMD_SMI"); return p ? p : "/nonexistent"; }
 
 /* The lines of the scenario, read anew when the file is another one (it is replaced, never rewritten). */
+/* Several threads may call at a time, each for a GPU of its own, as with the real library: so each has its lines. */
 enum { LINES_MAX = 2048 };
-static struct line { char who[16], key[112], value[192]; } LINES[LINES_MAX];
-static int lines;
+static __thread struct line { char who[16], key[112], value[192]; } LINES[LINES_MAX];
+static __thread int lines;
 
 static void load(void) {
-  static ino_t inode;
-  static struct timespec changed;
+  static __thread ino_t inode;
+  static __thread struct timespec changed;
   struct stat now;
   char text[512];
   if (stat(path(), &now)) return;

@@ -8,8 +8,8 @@
 
 /* The value as it is now for a GPU; itself when it does not move. Good until the eighth next call. */
 static const char *moving(const char *value, const char *who) {
-  static char texts[8][32];
-  static unsigned turn;
+  static __thread char texts[8][32];
+  static __thread unsigned turn;
   double base, by;
   char how;
   struct timespec t;

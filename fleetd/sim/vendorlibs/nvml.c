@@ -32,9 +32,10 @@
 #include "moving.h"
 
 enum { SUCCESS = 0, INVALID_ARGUMENT = 2, NOT_SUPPORTED = 3, NOT_FOUND = 6, INSUFFICIENT_SIZE = 7, LOST = 15 };
+/* Several threads may call at a time, each for a GPU of its own, as with the real library: so each has its lines. */
 enum { LINES_MAX = 4096, GPUS_MAX = 64, SLICES_MAX = 7 };
-static struct line { char who[8], key[56], value[96]; } LINES[LINES_MAX];
-static int lines;
+static __thread struct line { char who[8], key[56], value[96]; } LINES[LINES_MAX];
+static __thread int lines;
 static char DEVICES[GPUS_MAX], SLICES[GPUS_MAX][SLICES_MAX]; /* a handle is the place in one of them */
 static int ORDER[GPUS_MAX], order = -1;                     /* the GPUs of this process; -1: not initialised */
 static char STALE[GPUS_MAX];                                /* their handles that will never answer again */
@@ -42,8 +43,8 @@ static char STALE[GPUS_MAX];                                /* their handles tha
 static const char *path(void) { const char *p = getenv("FAKE_NVML"); return p ? p : "/nonexistent"; }
 
 static void load(void) {
-  static ino_t inode;
-  static struct timespec changed;
+  static __thread ino_t inode;
+  static __thread struct timespec changed;
   struct stat now;
   char text[256];
   if (stat(path(), &now)) return;
@@ -129,7 +130,7 @@ static int enter(const char *who, const char *name) {
 }
 
 static const char *who_of(void *handle) {
-  static char name[16];
+  static __thread char name[16];
   snprintf(name, sizeof name, "%d", (int)((char *)handle - DEVICES));
   return name;
 }
