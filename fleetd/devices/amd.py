@@ -153,7 +153,8 @@ class AmdReader:
         handle = self._handles[gpu] if gpu in self._handles else self._find(gpu)
         if handle is None or self._suspended(gpu):
             raise VendorError("AMD SMI no longer names it" if handle is None else "it is suspended")
-        return amd_power.power(_Calls(self._smi, handle, self._refused.setdefault(gpu, set())), energy=energy)
+        calls = _Calls(self._smi, handle, self._refused.setdefault(gpu, set()))
+        return amd_power.power(calls, self._smi, handle, energy=energy)
 
     def close(self) -> None:
         """Shut the library down, so that a GPU reset finds no handle of ours."""

@@ -13,15 +13,27 @@ class Calls(Protocol):
         """A call for one reading; None when it cannot be had."""
 
 
-def power(calls: Calls, *, energy: bool) -> Mapping[str, Any]:
+def _cap(smi: Any, handle: Any, sensor: int) -> tuple[float | None, ...] | None:
+    """Set, lowest and highest cap of a sensor in watts; None: the part has no such sensor.
+
+    By the binding's own declarations below its Python functions, which (until 7.0) ask for the first sensor only.
+    """
+    import ctypes  # noqa: PLC0415 - here with the binding, which is built on it
+
+    wrapper = smi.amdsmi_interface.amdsmi_wrapper
+    told = wrapper.amdsmi_power_cap_info_t()
+    if wrapper.amdsmi_get_power_cap_info(handle, ctypes.c_uint32(sensor), ctypes.byref(told)) != 0:
+        return None
+    return tuple(number(value, 1e-6) for value in (told.power_cap, told.min_power_cap, told.max_power_cap))
+
+
+def power(calls: Calls, smi: Any, handle: Any, *, energy: bool) -> Mapping[str, Any]:
     """Fields of `fleetd.model.power.PowerReading` without `gpu` and `at_s`. Raises VendorError: the GPU is silent."""
     draw, metrics = calls.one("power_info") or {}, calls.one("gpu_metrics_info") or {}
     knobs = []
     for knob, sensor in (("ppt0", 0), ("ppt1", 1)):
-        cap = calls.one("power_cap_info", sensor)
-        if cap is not None:
-            told = (number(cap.get(name), 1e-6) for name in ("power_cap", "min_power_cap", "max_power_cap"))
-            knobs.append([knob, *told])
+        if (cap := _cap(smi, handle, sensor)) is not None:
+            knobs.append([knob, *cap])
     counted = (calls.one("energy_count") or {}) if energy else {}
     used, resolution = number(counted.get("energy_accumulator")), number(counted.get("counter_resolution"))
     return {

@@ -18,18 +18,20 @@ from fleetd.devices.pci import PciGpus
 from fleetd.model.host import Gpu
 from fleetd.model.power import GpuPower
 from fleetd.system import RealClock
-from tests.powerguard.guard_bench import WAIT_S, Bench
+from tests.powerguard.guard_bench import WAIT_S, AmdBench, Bench
 
 FIRMWARE = "580.159"
 SUSTAINED = 672.0
 """0.96 of 700 W: what the shipped H200 envelope leaves after its margin."""
 
 
-def tuned(path: Path, *, firmware: str = FIRMWARE, seconds: float = 1e6) -> Path:
-    """A set-point of the shipped H200 envelope."""
-    envelope, now_s = read_envelope(envelope_path("h200")).envelope, RealClock().wall_s()
+def tuned(
+    path: Path, *, name: str = "h200", firmware: str = FIRMWARE, raw_watts: float = 690.0, seconds: float = 1e6
+) -> Path:
+    """A set-point of a shipped envelope."""
+    envelope, now_s = read_envelope(envelope_path(name)).envelope, RealClock().wall_s()
     point = SetPoint(
-        candidate=Candidate(profile=Profile.STATIC, raw_watts=690.0),
+        candidate=Candidate(profile=Profile.STATIC, raw_watts=raw_watts),
         envelope=envelope.name,
         envelope_sha256=envelope_sha256(envelope),
         part=envelope.part,
@@ -74,19 +76,22 @@ class Governed:
 
     def forget(self, gpu: int = 0) -> None:
         """What was set is gone, as after a reload of the driver."""
-        Path(f"{self.guard.scenario.file}.{gpu}.limit").unlink()
+        for kind in ("limit", "cap0", "cap1"):
+            Path(f"{self.guard.scenario.file}.{gpu}.{kind}").unlink(missing_ok=True)
 
 
 @asynccontextmanager
-async def governed(folder: Path, *, gpus: int = 2, start: bool = True, **wishes: object) -> AsyncIterator[Governed]:
-    guard = Bench(folder, gpus=gpus)
+async def governed(
+    folder: Path, *, gpus: int = 2, start: bool = True, vendor: str = "nvidia", **wishes: object
+) -> AsyncIterator[Governed]:
+    guard = Bench(folder, gpus=gpus) if vendor == "nvidia" else AmdBench(folder, gpus=gpus)
     clock = RealClock()
     config = GovernorConfig(  # type: ignore[arg-type]
         **{"mode": "boost", "envelope": "h200", "guard": guard.socket, "settle_seconds": 1e-3, **wishes}
     )
     patient = DevicesConfig(call_deadline_seconds=WAIT_S, open_deadline_seconds=WAIT_S)
     devices = HelperDevices(
-        vendor="nvidia", clock=clock, config=patient, environ=guard.environ, pci=PciGpus("nvidia", folder / "pci")
+        vendor=vendor, clock=clock, config=patient, environ=guard.environ, pci=PciGpus(vendor, folder / "pci")
     )
     try:
         if start:

@@ -12,8 +12,9 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, Self
 
+from fleetd.sim.vendorlibs import amd
 from fleetd.sim.vendorlibs.scenario import Scenario
-from tests.fakelibs import nvidia_fake
+from tests.fakelibs import amd_fake, nvidia_fake
 
 ROOT = Path(__file__).parents[2]
 SAFE, PRIOR, BOOST = 630.0, 700.0, 690.0
@@ -132,6 +133,25 @@ class Bench:
             for pipe in (child.stdout, child.stderr):
                 if pipe is not None:
                     pipe.close()
+
+
+class AmdBench(Bench):
+    """The same over the fake AMD SMI: MI350X with two limiters."""
+
+    def __init__(self, folder: Path, *, gpus: int = 2) -> None:
+        super().__init__(folder, gpus=gpus)
+        caps = {"power_cap": 1_000_000_000, "default_power_cap": 1_000_000_000, "min_power_cap": 100_000_000}
+        part = {**amd_fake.MI300X, "asic_info.market_name": "AMD Instinct MI350X", "process_list": 0}
+        for info, most in (("power_cap_info", 1_000_000_000), ("power_cap_info_1", 1_360_000_000)):
+            part |= {f"{info}.{name}": value for name, value in caps.items()} | {f"{info}.max_power_cap": most}
+        part |= {"power_cap_info_1.power_cap": 1_360_000_000, "power_info.power_limit": 1_000_000_000}
+        self.scenario = amd_fake.Scenario(folder / "amd.scenario", gpus=gpus, part=part)
+        library = amd_fake.build(nvidia_fake.LIBRARIES)
+        self.environ = {**amd.environ(self.scenario.file, library, os.environ), "PYTHONPATH": str(ROOT)}
+
+    def pair(self, gpu: int = 0) -> list[float]:
+        """PPT0 and PPT1 as they were set last, in watts."""
+        return [int(Path(f"{self.scenario.file}.{gpu}.cap{n}").read_text()) / 1e6 for n in range(2)]
 
 
 class Client:

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.powerguard.governor_bench import SUSTAINED, governed, run, tuned
-from tests.powerguard.guard_bench import PRIOR, SAFE
+from tests.powerguard.guard_bench import PRIOR, SAFE, AmdBench
 
 pytestmark = pytest.mark.skipif(shutil.which("gcc") is None, reason="gcc builds the fake library")
 
@@ -228,5 +228,36 @@ def test_a_stop_hands_over_or_falls(tmp_path: Path) -> None:
             host.guard.guard.send_signal(signal.SIGTERM)
             host.guard.guard.wait()
             assert host.guard.limits() == [SAFE]
+
+    run(case())
+
+
+def test_amd_has_a_pair_of_limiters(tmp_path: Path) -> None:
+    async def case() -> None:
+        name = "mi350x-platform"
+        point = tuned(tmp_path / "point.json", name=name, firmware="another", raw_watts=1300.0)
+        async with governed(tmp_path, vendor="amd", envelope=name, set_point=point) as host:
+            assert isinstance(host.guard, AmdBench)
+            await host.until("safe", "it was tuned under firmware another")
+            assert host.guard.pair() == [900.0, 1000.0]
+            firmware = host.inventory[0].firmware
+            assert firmware is not None
+            tuned(point, name=name, firmware=firmware, raw_watts=1300.0)
+            await host.until("boost")
+            await host.gpu()
+            low, high = host.guard.pair()
+            assert (900.0 < low < 1000.0, high) == (True, 1300.0)
+            host.guard.scenario.put(0, {"oob": 500_000_000})
+            assert (await host.gpu()).writer == "out_of_band"
+            host.guard.scenario.put(0, {"oob": None})
+            await host.until("boost")
+            host.forget()
+            host.guard.scenario.put(0, {"energy_count": 10})
+            found = await host.gpu()
+            assert found.writer == "driver_reload"
+            assert host.guard.pair() == [900.0, 1000.0]
+            sets = [line.split()[1:] for line in host.guard.scenario.lines(".sets") if line.startswith("0 ")]
+            assert sets[:2] == [["0", "900000000"], ["1", "1000000000"]], "down: the lower limiter first"
+            assert [sensor for sensor, _ in sets[2:4]] == ["1", "0"], "up: the higher one first"
 
     run(case())

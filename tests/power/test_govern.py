@@ -1,0 +1,151 @@
+"""What the governor decides: pure, so every case is a line."""
+
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from fleetd.config.envelope import envelope_path, read_envelope
+from fleetd.core.power.compiler import compile_envelope
+from fleetd.core.power.govern import GovernConfig, GpuState, begin, boost_limits, decide, safe_limits, stages
+from fleetd.core.power.modes import Mode, ModeConfig
+from fleetd.core.power.provenance import drift_of
+from fleetd.core.power.tune import Candidate, Profile
+from fleetd.model.ids import GpuId
+from fleetd.model.power import KnobReading, PowerReading, Writer
+
+GPU = GpuId("GPU-0")
+SAFE, BOOST, MOST = 630.0, 672.0, 700.0
+H200 = read_envelope(envelope_path("h200")).envelope
+MI350X = read_envelope(envelope_path("mi350x-platform")).envelope
+
+
+def reading(at_s: float, watts: float, *, enforced: float | None = None, energy: float | None = None) -> PowerReading:
+    return PowerReading(
+        gpu=GPU,
+        at_s=at_s,
+        knobs=(KnobReading(knob="limit", set_watts=watts, low_watts=200.0, high_watts=MOST),),
+        enforced_watts=watts if enforced is None else enforced,
+        power_watts=500.0,
+        temperature_celsius=60.0,
+        brake=False,
+        energy_joules=energy,
+    )
+
+
+def config(allowed: Mode = Mode.BOOST, boost: float | None = BOOST) -> GovernConfig:
+    return GovernConfig(
+        modes=ModeConfig(allowed=allowed, power_max_watts=1400.0, settle_s=1.0),
+        safe={"limit": SAFE},
+        boost=None if boost is None else {"limit": boost},
+        boost_why="" if boost else "there is none",
+    )
+
+
+def boosting() -> GpuState:
+    """A GPU in boost, its limits written."""
+    state = begin(config())
+    for at_s in (0.0, 2.0, 4.0):
+        found = decide(at_s, config(), state, reading(at_s, BOOST), lease_live=True, lease_why="")
+        state = replace(found.state, targets={"limit": BOOST})
+    assert state.mode.mode is Mode.BOOST
+    return state
+
+
+@pytest.mark.parametrize(
+    ("watts", "enforced", "energy", "writer"),
+    [
+        (BOOST, None, None, None),
+        (MOST, None, 2.0, Writer.FOREIGN),
+        (500.0, None, 2.0, Writer.FOREIGN),
+        (MOST, None, 0.5, Writer.DRIVER_RELOAD),
+        (BOOST, 500.0, 2.0, Writer.OUT_OF_BAND),
+        (SAFE, None, 2.0, Writer.GUARD),
+        (SAFE, 500.0, 2.0, Writer.GUARD),
+        (BOOST - 0.5, None, None, None),
+    ],
+)
+def test_a11_whose_doing_it_is(
+    watts: float, enforced: float | None, energy: float | None, writer: Writer | None
+) -> None:
+    found = drift_of(
+        {"limit": BOOST}, {"limit": SAFE}, reading(0.0, watts, enforced=enforced, energy=energy), energy_joules=1.0
+    )
+    assert (None if found is None else found.writer) is writer
+    late = drift_of({"limit": BOOST}, {}, reading(0.0, 600.0), energy_joules=None, just_written=True)
+    assert late is not None
+    assert late.writer is Writer.NOT_TAKEN
+
+
+def test_a_raise_is_taken_back_and_a_lower_limit_is_kept() -> None:
+    state = boosting()
+    raised = decide(5.0, config(), state, reading(5.0, MOST), lease_live=True, lease_why="")
+    assert (raised.state.mode.mode, raised.write) == (Mode.SAFE, {"limit": SAFE})
+    assert raised.news is not None
+    assert raised.news.raised
+    lowered = decide(5.0, config(), state, reading(5.0, 500.0), lease_live=True, lease_why="")
+    assert (lowered.state.mode.mode, lowered.write) == (Mode.SAFE, {})
+    later = decide(9.0, config(), lowered.state, reading(9.0, 500.0), lease_live=True, lease_why="")
+    assert (later.state.mode.mode, later.write, later.news) == (Mode.SAFE, {}, None)
+    assert "which is kept" in later.why
+    back = decide(9.5, config(), later.state, reading(9.5, MOST), lease_live=True, lease_why="")
+    assert back.write == {"limit": SAFE}, "whoever had lowered it raised it again: it is ours again"
+    assert back.state.held == {}
+
+
+def test_without_lease_reading_or_set_point_there_is_no_boost() -> None:
+    state = boosting()
+    assert decide(5.0, config(), state, None, lease_live=True, lease_why="").state.mode.mode is Mode.SAFE
+    found = decide(5.0, config(), state, reading(5.0, BOOST), lease_live=False, lease_why="no guard")
+    assert (found.state.mode.mode, found.why.rpartition("; ")[2]) == (Mode.SAFE, "no guard")
+    found = decide(5.0, config(boost=None), state, reading(5.0, BOOST), lease_live=True, lease_why="")
+    assert (found.state.mode.mode, found.write, found.why) == (
+        Mode.SAFE,
+        {"limit": SAFE},
+        "no set-point: there is none",
+    )
+
+
+@given(
+    st.lists(
+        st.tuples(st.sampled_from([200.0, 500.0, SAFE, BOOST, MOST]), st.booleans(), st.booleans(), st.booleans()),
+        max_size=12,
+    )
+)
+def test_whatever_happens_only_boost_writes_above_the_safe_cap(turns: list[tuple[float, bool, bool, bool]]) -> None:
+    state, now_s = boosting(), 5.0
+    for watts, answers, live, settled in turns:
+        now_s += 2.0 if settled else 0.1
+        told = reading(now_s, watts) if answers else None
+        found = decide(now_s, config(), state, told, lease_live=live, lease_why="x")
+        if found.state.mode.mode is not Mode.BOOST:
+            assert all(limit <= SAFE for limit in found.write.values())
+        assert all(limit <= BOOST for limit in found.write.values())
+        if found.write and any(limit > SAFE for limit in found.write.values()):
+            assert live
+            assert answers
+        state = replace(found.state, targets={**found.state.targets, **(found.write if live and answers else {})})
+
+
+def test_the_limits_of_a_pair() -> None:
+    assert safe_limits(MI350X) == {"ppt0": 900.0, "ppt1": 1000.0}
+    sustained = compile_envelope(MI350X).sustained_watts
+    found = boost_limits(MI350X, Candidate(profile=Profile.STATIC, raw_watts=1360.0), sustained)
+    assert found == pytest.approx({"ppt0": sustained, "ppt1": 1360.0})
+    assert safe_limits(H200) == {"limit": SAFE}
+    with pytest.raises(ValueError, match="fast loop"):
+        boost_limits(MI350X, Candidate(profile=Profile.FAST_LOOP), sustained)
+    with pytest.raises(ValueError, match="locked clock"):
+        boost_limits(MI350X, Candidate(profile=Profile.STATIC, clock_cap_hertz=1e9), sustained)
+    with pytest.raises(ValueError, match="no actuator takes its safe cap"):
+        safe_limits(replace(MI350X, knobs=()))
+
+
+def test_what_goes_down_goes_first_and_limiters_never_cross() -> None:
+    one, two = GpuId("a"), GpuId("b")
+    now = {one: {"ppt0": 960.0, "ppt1": 1360.0}, two: {"ppt0": 900.0, "ppt1": 1000.0}}
+    writes = {one: {"ppt1": 1000.0, "ppt0": 900.0}, two: {"ppt0": 960.0, "ppt1": 1360.0}}
+    down, up = stages(writes, now)
+    assert [list(down), list(down[one])] == [[one], ["ppt0", "ppt1"]]
+    assert [list(up), list(up[two])] == [[two], ["ppt1", "ppt0"]]
