@@ -1,0 +1,63 @@
+"""A real agent, a real power guard, one C library under both: what holds the power, and what happens at every end."""
+
+import os
+import shutil
+import signal
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.e2e.agent_bench import AgentBench, agent
+from tests.powerguard.governor_bench import tuned
+from tests.powerguard.guard_bench import SAFE, WAIT_S, Bench
+
+pytestmark = [
+    pytest.mark.e2e,
+    pytest.mark.skipif(shutil.which("gcc") is None, reason="gcc builds the fake library"),
+]
+BOOST = 671.999
+"""0.96 of 700 W, as whole milliwatts rounded down."""
+
+
+@pytest.fixture
+def folder() -> Iterator[Path]:
+    with tempfile.TemporaryDirectory() as short:  # a socket's path has 108 characters
+        yield Path(short)
+
+
+def end(host: AgentBench, number: signal.Signals) -> None:
+    assert host.process is not None
+    host.signal(number)
+    host.process.wait(WAIT_S)
+
+
+def test_a9_an_agent_boosts_hands_over_and_its_death_is_the_safe_cap(folder: Path) -> None:
+    (folder / "guard").mkdir()
+    guard = Bench(folder / "guard")
+    power = {"mode": "boost", "envelope": "h200", "set_point": str(tuned(folder / "point.json"))}
+    power |= {"guard": str(folder / "guard" / "guard.sock"), "settle_seconds": 0.01, "hand_over_seconds": 30.0}
+    try:
+        guard.start()
+        with agent(folder, gpus=2, start=False, power=power) as host:
+            host.environ |= {name: guard.environ[name] for name in ("FAKE_NVML", "LD_LIBRARY_PATH")}
+            host.start()
+            guard.until(BOOST)
+            host.until(lambda told: [g["mode"] for g in told["power"]["gpus"]] == ["boost"] * 2, "both boost")
+            text = host.metrics()[1]
+            assert 'fleetd_power_mode{gpu="GPU-0",mode="boost"} 1.0' in text
+            assert "fleetd_power_lease_live 1.0" in text
+            assert host.cli("power", "status", "--socket", str(host.status), "--guard", power["guard"]).returncode == 0
+            # A planned stop, as in an upgrade: the limits stay, and the next agent takes them over.
+            end(host, signal.SIGTERM)
+            assert guard.limits() == [BOOST, BOOST]
+            host.start()
+            while guard.ask(do="status")["holder_pid"] is None:
+                os.sched_yield()
+            assert guard.ask(do="status")["falls_total"] == {}
+            end(host, signal.SIGKILL)
+            guard.until(SAFE)
+            assert "is gone" in guard.ask(do="status")["fallen"]
+    finally:
+        guard.close()
