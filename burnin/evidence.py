@@ -114,12 +114,18 @@ class Evidence:
 
 
 def too_little(evidence: Evidence) -> list[tuple[str, str, str]]:
-    """(GPU, test, why) for every GPU that did less of a required test than its declaration asks for."""
+    """(GPU, test, why) for every GPU that did less of a required test than its declaration asks for.
+
+    A ballot whose launches do not count leaves its case open, however much of others there is.
+    """
     work: Counter[tuple[str, str, str]] = Counter()
+    found = []
     for cast in evidence.casts:
         work[cast.gpu, cast.test, "launches"] += cast.ballot.launches
         work[cast.gpu, cast.test, "bytes"] += cast.ballot.bytes
-    found = []
+        if not cast.ballot.launches:
+            why = f"{cast.ballot.case}: {cast.ballot.made} launches that do not count: not all of the GPU took part"
+            found.append((cast.gpu, cast.test, why))
     for test, quota in evidence.quotas.items():
         for device in evidence.devices:
             launches, size = work[device.gpu, test, "launches"], work[device.gpu, test, "bytes"]

@@ -13,9 +13,9 @@ import torch
 
 from burnin.checksum import checksum, checksum_into
 from burnin.inject import Injector, load_paused
+from burnin.keys import MASK64, derive
 from burnin.seed import fill_normal
 from burnin.spec import Ballot, Case, Elements, Proof
-from burnin.words import MASK64, derive
 from burnin.workloads import Context
 from burnin.workloads.beats import Grid, percentile, worst_error
 from burnin.workloads.launches import Stopwatch, injector_of, poison, strict_math, tally
