@@ -145,6 +145,8 @@ class _Runner:
         exact = self._table[SELFTEST_WORKLOAD]
         cases, planted = list_all(session, computed, inject, borrowed=exact)
         state.notes += [f"planted on GPU {gpu}: {what}" for gpu, what in planted]
+        if options.tests:
+            state.notes.append(f"the tests were named: this is no verdict of level {options.level}")
         self._announce()
         self._progress.devices(state.devices)
         note_missing(session, state, computed, named=options.tests)

@@ -126,8 +126,10 @@ class Child:
         with suppress(subprocess.TimeoutExpired):
             self._process.wait(timeout=0.1)  # its output is closed: it is ending, or broken enough to be given up
         code = self._process.returncode
-        how = "closed its output" if code is None else f"ended with exit code {code}"
-        return f"the helper {how}"
+        if code is None:
+            return "the helper closed its output"
+        # Below 0 a signal ended it, which the kernel's log may explain; else it had something to say.
+        return f"the helper ended with exit code {code}" + ("; the agent's log says why" if code > 0 else "")
 
     def abandon(self) -> None:
         """Stop talking to it, and ask it to end as soon as it can; does not wait."""

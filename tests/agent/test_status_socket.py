@@ -229,7 +229,7 @@ def test_a_socket_left_by_a_killed_agent_is_replaced_and_a_file_is_not(tmp_path:
 
 
 def test_agent_status_shows_gpus_and_their_events(serve: Callable[[dict[str, Any]], Path]) -> None:
-    path = serve(status(XID))
+    path = serve(status(XID, answering=1))
     result = CliRunner().invoke(agent_command, ["status", "--socket", str(path)])
     assert result.exit_code == 0
     assert "GPU 1: fatal: nvidia.xid.79: XID79 on 0000:01:00 (clears: on_test(smoke))" in result.output
