@@ -109,7 +109,7 @@ def restore_command(to: str, state: Path, guard: Path) -> None:
     """Put every GPU to its safe cap, or back to the limit that was in force before fleetd.
 
     `prior` may raise limits: it is for taking fleetd off a host. Through the guard if it runs, else from its state
-    file.
+    file. A governor that runs takes its GPUs up again: set its mode to `observe` first.
 
     Exit code 0: every GPU. 1: one or more failed, which are named; the others are done. 3: it cannot be tried.
     """

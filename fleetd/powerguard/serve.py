@@ -188,6 +188,8 @@ class Service:
         if do == "restore":
             if body.get("to") not in {"safe", "prior"}:
                 raise BadRequest("to: safe or prior")
+            if body["to"] == "prior" and one.peer.uid not in {0, os.geteuid()}:
+                return {"ok": False, "why": "limits may only be raised without a lease by root"}
             guard.restore(now, body["to"], later)
             return None
         if self._holder is not None and self._holder is not one:

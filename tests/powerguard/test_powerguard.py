@@ -224,6 +224,27 @@ def test_the_guard_replaces_itself_without_a_lapse(guarded: Bench) -> None:
     guarded.until(SAFE)
 
 
+def test_a_program_that_was_replaced_is_told_until_it_runs(bench: Bench) -> None:
+    package = bench.folder / "installed" / "fleetd"
+    shutil.copytree(
+        ROOT / "fleetd" / "powerguard", package / "powerguard", ignore=shutil.ignore_patterns("__pycache__")
+    )
+    shutil.copy(ROOT / "fleetd" / "__init__.py", package)
+    bench.environ["PYTHONPATH"] = str(package.parent)
+    bench.start()
+    assert not bench.ask(do="status")["program_replaced"]
+    fresh = package / "powerguard" / "fresh"
+    fresh.write_text((package / "powerguard" / "lease.py").read_text() + "\n")
+    fresh.replace(package / "powerguard" / "lease.py")
+    while not bench.ask(do="status")["program_replaced"]:
+        os.sched_yield()
+    assert bench.guard is not None
+    bench.guard.send_signal(signal.SIGHUP)
+    while bench.ask(do="status")["program_replaced"]:
+        os.sched_yield()
+    assert bench.ask(do="status")["pid"] == bench.guard.pid
+
+
 def test_it_ends_at_the_safe_caps(guarded: Bench) -> None:
     guarded.hold()
     assert guarded.guard is not None
