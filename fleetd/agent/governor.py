@@ -26,8 +26,9 @@ _log = structlog.get_logger(__name__)
 READ_BACKS = 3
 """Looks at what is in force after a write: firmware may take some milliseconds to take a limit."""
 READ_BACK_S = 0.02
-REST_S = 30.0
-"""A GPU whose limits could not be written, or were not taken, is not tried again before."""
+REST_FIRST_S, REST_MAX_S = 1.0, 32.0
+"""A GPU whose limits could not be written, or were not taken, is tried again after the first wait, which doubles. Soon
+at first: somebody else may have written in the same moment, and what stands then may be above the safe cap."""
 REARM_S = 1.0
 """Between two tries to get a lease."""
 
@@ -70,6 +71,7 @@ class Governor:
         self._line, self._clock, self._inventory, self._released = line, clock, inventory, released
         self._states: dict[GpuId, GpuState] = {}
         self._rest: dict[GpuId, tuple[float, str]] = {}
+        self._wait_s: dict[GpuId, float] = {}
         self._arm_due_s = -1.0
         self._counts = _Counts(drift={})
         self._set_point = ""
@@ -237,6 +239,7 @@ class Governor:
                 )
                 if drift is None or drift.writer is not Writer.NOT_TAKEN:
                     del left[name]
+                    self._wait_s.pop(name, None)
                 else:
                     left[name] = str(drift)
             if not left:
@@ -246,10 +249,12 @@ class Governor:
 
     def _fail(self, name: GpuId, why: str) -> None:
         self._counts.errors += 1
-        self._rest[name] = (self._clock.elapsed_s() + REST_S, why)
+        wait_s = self._wait_s.get(name, REST_FIRST_S)
+        self._wait_s[name] = min(2.0 * wait_s, REST_MAX_S)
+        self._rest[name] = (self._clock.elapsed_s() + wait_s, why)
         state = self._states[name]
         self._states[name] = replace(state, mode=replace(state.mode, mode=Mode.SAFE, why=why, good_since_s=None))
-        _log.error("power_limit_failed", gpu=name, why=why, next_try_s=REST_S)
+        _log.error("power_limit_failed", gpu=name, why=why, next_try_s=wait_s)
 
     # ── what is shown ───────────────────────────────────────────────────────────────────────────────────────────────
 

@@ -105,6 +105,14 @@ def kills(repeats: int) -> bool:
     return good
 
 
+async def _shows(host: Governed, mode: str) -> None:
+    for _ in range(10_000):
+        if host.governor.status().gpus and host.governor.status().gpus[3].mode == mode:
+            return
+        await asyncio.sleep(0.002)
+    raise AssertionError(host.governor.status())
+
+
 async def _seen(host: Governed, want: str, turn: int) -> tuple[float, bool]:
     """Move a limit in one way; seconds until a governor that runs by itself has told of it, and whether rightly."""
     scenario, before = host.guard.scenario, dict(host.governor.status().drift_total)
@@ -135,11 +143,9 @@ def attribution(times: int) -> bool:
             async with governed(Path(folder), gpus=8, set_point=tuned(Path(folder) / "point.json")) as host:
                 running = asyncio.create_task(host.governor.run())
                 for turn in range(times):
-                    for _ in range(10_000):
-                        if host.governor.status().gpus and host.governor.status().gpus[3].mode == "boost":
-                            break
-                        await asyncio.sleep(0.002)
+                    await _shows(host, "boost")
                     found.append(await _seen(host, ("foreign", "out_of_band", "driver_reload")[turn % 3], turn))
+                    await _shows(host, "safe")
                 running.cancel()
                 await asyncio.wait({running})
         return found
