@@ -20,6 +20,9 @@ RENEWALS_PER_TTL = 3
 """So that two may be lost or late before the lease lapses; each costs two wake-ups."""
 ANSWER_S = 3.0
 """The guard answers within a second, also for a driver that hangs."""
+HEARD_S = 2.0
+"""The guard's last confirmation counts for so long here: as patient as it is with an agent on a busy host. Only the mode
+hangs on it; whether something is written, the guard decides by the lease itself."""
 _PACKET_BYTES_MAX = 1 << 17
 _TTL_FIRST_S = 0.2
 _WAITING_MAX = 16
@@ -51,7 +54,7 @@ class GuardLine:
 
     @property
     def live(self) -> bool:
-        """Whether the guard has confirmed a lease that is not over."""
+        """Whether the guard has confirmed the lease lately."""
         return self._armed and self._clock.elapsed_s() <= self._live_until_s
 
     def beat(self) -> None:
@@ -193,7 +196,7 @@ class GuardLine:
         """Take note of the answer to `arm` or `renew`."""
         self.program_replaced = bool(answer.get("program_replaced"))
         if answer.get("ok"):
-            self.why, self._live_until_s = "", self._clock.elapsed_s() + self._ttl_s
+            self.why, self._live_until_s = "", self._clock.elapsed_s() + max(HEARD_S, self._ttl_s)
         else:
             self.why, self._armed = str(answer.get("why") or "the power guard gave no reason"), False
 

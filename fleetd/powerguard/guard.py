@@ -17,6 +17,11 @@ from fleetd.powerguard.wire import WHY_MAX, BadRequest, number, watts_of
 
 Answer = Callable[[dict[str, Any]], None]
 """Sends an answer; the other end may be gone."""
+STARVED_MAX_S = 2.0
+"""A holder that is late because it waits for a processor on a busy host has so long; one that is stopped, sleeps or is
+gone has its lease and no more. It cannot renew, but neither can it do harm: nothing of it runs, and only the guard
+writes. A holder that spins without renewing is found out after this time."""
+_LOOK_S = 0.01
 PATIENCE_S = 1.0
 """An order whose GPUs have not all answered by then is answered, and names those that have not."""
 
@@ -58,6 +63,11 @@ class Guard:
         """Why there is no lease; "" while there is one."""
         self.errors: dict[str, str] = {}
         """GPU → why its last write failed."""
+        self.starved: Callable[[], bool] = lambda: False
+        """Whether the holder waits for a processor; the service says so of its process."""
+        self._look_s = float("-inf")
+        self.starved_total = 0
+        """Leases that lived on because their holder was starved."""
         self.renewed_total = 0
         self.falls_total: dict[str, int] = {}
         self.refusals_total = 0
@@ -75,12 +85,12 @@ class Guard:
         """When `tick` is due next; None: nothing is."""
         due = [order.until_s for order in self._orders.values()]
         if self.lease is not None:
-            due.append(self.lease.until_s)
+            due.append(max(self.lease.until_s, self._look_s))
         return min(due, default=None)
 
     def tick(self, now_s: float) -> None:
         """See whether the lease has lapsed and who waits for too long. Read all renewals before."""
-        if self.lease is not None and not self.lease.live(now_s):
+        if self.lease is not None and not self.lease.live(now_s) and not self._is_starved(now_s, self.lease):
             handed = self.lease.hand_over_until_s >= self.lease.sent_s + self.lease.ttl_s
             late = now_s - self.lease.sent_s
             why = "nobody came after the hand-over" if handed else f"the lease lapsed: last renewed {late:.3f} s ago"
@@ -90,6 +100,15 @@ class Guard:
                 order.errors |= dict.fromkeys(order.waits, f"no answer of the driver within {PATIENCE_S:g} s")
                 self.errors |= dict.fromkeys(order.waits, "the driver hangs in a write")
                 self._close(job)
+
+    def _is_starved(self, now_s: float, lease: Lease) -> bool:
+        handed = lease.hand_over_until_s >= lease.sent_s + lease.ttl_s
+        if handed or now_s > lease.sent_s + STARVED_MAX_S or not self.starved():
+            return False
+        if self._look_s < lease.until_s:  # the first look at this lateness
+            self.starved_total += 1
+        self._look_s = now_s + _LOOK_S
+        return True
 
     def finished(self, ended: list[Done]) -> None:
         """Take the ends of writes."""

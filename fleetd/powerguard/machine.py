@@ -57,6 +57,25 @@ def become_realtime() -> str:
     return "; ".join(lacking)
 
 
+def wants_to_run(pid: int, proc: Path = Path("/proc")) -> bool:
+    """Whether a thread of the process is running or waits for a processor (proc(5), state R).
+
+    One that was stopped (T), sleeps (S) or is gone does not.
+    """
+    try:
+        tasks = list((proc / str(pid) / "task").iterdir())
+    except OSError:
+        return False
+    for task in tasks:
+        try:
+            state = (task / "stat").read_text(encoding="ascii", errors="replace").rpartition(") ")[2][:1]
+        except OSError:
+            continue  # this thread has just ended
+        if state == "R":
+            return True
+    return False
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Peer:
     """Who is on the other end of a Unix socket."""

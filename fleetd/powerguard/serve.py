@@ -13,7 +13,7 @@ from typing import Any
 
 from fleetd.powerguard.guard import Guard
 from fleetd.powerguard.lease import Lease
-from fleetd.powerguard.machine import Peer, fingerprint, notify, now_s, peer, watchdog_s
+from fleetd.powerguard.machine import Peer, fingerprint, notify, now_s, peer, wants_to_run, watchdog_s
 from fleetd.powerguard.wire import BadRequest, receive, send
 
 STATUS_SCHEMA = "fleetd.powerguard.status/1"
@@ -54,6 +54,7 @@ class Service:
         self._selector = selectors.DefaultSelector()
         self._connections: dict[int, _Connection] = {}
         self._holder: _Connection | None = None
+        guard.starved = lambda: self._holder is not None and wants_to_run(self._holder.peer.pid)
         self._program = fingerprint()
         self._replaced = False
         self._looked_s = self._told_s = now_s()
@@ -235,6 +236,7 @@ class Service:
             "gpus": [] if plan is None else [asdict(gpu) for gpu in plan.gpus.values()],
             "errors": guard.errors,
             "renewed_total": guard.renewed_total,
+            "starved_total": guard.starved_total,
             "falls_total": guard.falls_total,
             "refusals_total": guard.refusals_total,
             "program_replaced": self._replaced,

@@ -1,5 +1,6 @@
 """The guard as a process over a real C library: whatever is killed, limits fall to the safe cap, and none is raised."""
 
+import json
 import os
 import shutil
 import signal
@@ -15,9 +16,24 @@ from fleetd.powerguard.plan import Gpu, Limit, Plan, store
 from fleetd.sim.vendorlibs.amd import environ as amd_fake_environ
 from tests.fakelibs import amd_fake
 from tests.fakelibs.nvidia_fake import LIBRARIES
-from tests.powerguard.guard_bench import BOOST, PRIOR, ROOT, SAFE, Bench, Client, declared
+from tests.powerguard.guard_bench import BOOST, PRIOR, ROOT, SAFE, WAIT_S, Bench, Client, declared
 
 pytestmark = pytest.mark.skipif(shutil.which("gcc") is None, reason="gcc builds the fake library")
+
+
+_SPINNER = """
+import json, socket, sys, time
+channel = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+channel.connect(sys.argv[1])
+arm = json.loads(sys.argv[2])
+limits = {gpu["gpu"]: {"limit": 690.0} for gpu in arm["gpus"]}
+for body in ({"do": "arm", **arm}, {"do": "set", "limits": limits}):
+    channel.send(json.dumps({"sent_s": time.monotonic(), **body}).encode())
+    channel.recv(65536)
+while True:
+    pass
+"""
+"""An agent that is busy for ever and renews nothing."""
 
 
 @pytest.fixture
@@ -64,6 +80,16 @@ def test_a9_an_agent_that_is_stopped_and_comes_back_raises_nothing(guarded: Benc
     with Client(guarded.socket) as other:
         assert "holds the lease" in other.ask(do="arm", **declared(2))["why"], "its connection still stands"
     assert guarded.limits() == [SAFE, SAFE]
+
+
+def test_a_holder_that_spins_without_renewing_has_little_longer_than_one_that_sleeps(guarded: Bench) -> None:
+    words = [str(guarded.socket), json.dumps(declared(2))]
+    guarded.children.append(subprocess.Popen([sys.executable, "-c", _SPINNER, *words], text=True))
+    guarded.until(BOOST)
+    assert guarded.until(SAFE) < WAIT_S
+    status = guarded.ask(do="status")
+    assert status["starved_total"] == 1
+    assert "the lease lapsed: last renewed 2.0" in status["fallen"], status["fallen"]
 
 
 def test_a9_a_guard_that_is_killed_raises_nothing_and_reconciles(guarded: Bench) -> None:
