@@ -21,8 +21,8 @@ RENEWALS_PER_TTL = 3
 ANSWER_S = 3.0
 """The guard answers within a second, also for a driver that hangs."""
 HEARD_S = 2.0
-"""The guard's last confirmation counts for so long here: as patient as it is with an agent on a busy host. Only the mode
-hangs on it; whether something is written, the guard decides by the lease itself."""
+"""The guard's last confirmation counts for so long here: as patient as it is with an agent on a busy host. Only the
+mode hangs on it; whether something is written, the guard decides by the lease itself."""
 _PACKET_BYTES_MAX = 1 << 17
 _TTL_FIRST_S = 0.2
 _WAITING_MAX = 16
