@@ -4,7 +4,7 @@ An adapter raises the `PortError` named in its method's docstring and nothing el
 catches exactly that, counts it, backs off and goes on. Anything else is a bug and ends the process.
 """
 
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
@@ -13,6 +13,7 @@ from fleetd.model.finding import Finding
 from fleetd.model.fleet import FleetRecord
 from fleetd.model.host import Gpu, Hello, Host
 from fleetd.model.ids import FindingId, GpuId, HostName, OrderId, SpoolId
+from fleetd.model.job import EndedJob
 from fleetd.model.journal import JournalEntry, OrderRecord, StoreImage
 from fleetd.model.logline import Cursor, LogHealth, LogLine
 from fleetd.model.order import FleetOrder, RunBurnin
@@ -27,6 +28,7 @@ from fleetd.model.telemetry import GpuSample
 # ├── UplinkError        no connection to the controller, or it refused
 # ├── StoreError         the disk or the database refused
 # └── ActuatorError      the scheduler refused or could not be reached
+#     └── ActuatorObjection  it was reached, and somebody has to change something before the order can be carried out
 
 
 class PortError(Exception):
@@ -59,6 +61,13 @@ class StoreError(PortError):
 
 class ActuatorError(PortError):
     """The scheduler refused or could not be reached."""
+
+
+class ActuatorObjection(ActuatorError):  # noqa: N818 - it is an answer, not an accident
+    """The scheduler was reached, and as things are the order cannot be carried out: a person has to be told.
+
+    The message says what stands in the way (somebody else's drain, a node that it does not know) and what to do.
+    """
 
 
 # ── time ────────────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -271,11 +280,22 @@ class DeskDoor(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Receipt:
-    """What an actuator says after carrying out an order."""
+    """What an actuator says after an attempt at an order that did not fail."""
 
     order_id: OrderId
     done: bool
+    """False: it is under way (jobs are leaving), and has to be looked at again."""
     why: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Standing:
+    """How a scheduler treats a host at this moment."""
+
+    closed: bool
+    """Whether it lets no new work start there, by whosever hand."""
+    order_id: OrderId | None
+    """The order of fleetd that closed it; None: none did."""
 
 
 class Actuator(Protocol):
@@ -287,6 +307,16 @@ class Actuator(Protocol):
 
     async def carry_out(self, order: FleetOrder) -> Receipt:
         """Carry the order out; the same order id again has no further effect. Raises ActuatorError (retried)."""
+
+    async def standing(self, hosts: Collection[HostName]) -> Mapping[HostName, Standing]:
+        """How these hosts (all that are not retired) stand; one that is left out is not known. Raises ActuatorError."""
+
+
+class JobEnds(Protocol):
+    """Where the ends of jobs are heard of: the scheduler."""
+
+    async def ended(self, hosts: Collection[HostName]) -> tuple[EndedJob, ...]:
+        """Ends on these hosts since a while; the same one may be told again. Raises ActuatorError."""
 
 
 RunBlocking = Callable[[Callable[[], object]], Awaitable[object]]

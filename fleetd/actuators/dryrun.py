@@ -3,11 +3,12 @@
 import errno
 import json
 import os
+from collections.abc import Collection, Mapping
 from pathlib import Path
 
-from fleetd.model.ids import OrderId
+from fleetd.model.ids import HostName, OrderId
 from fleetd.model.order import FleetOrder
-from fleetd.ports import ActuatorError, Receipt
+from fleetd.ports import ActuatorError, Receipt, Standing
 
 
 class DryRun:
@@ -41,6 +42,11 @@ class DryRun:
                 raise ActuatorError(f"{self._record}: {error.strerror}") from error
             self._done.add(order.id)
         return Receipt(order_id=order.id, done=True, why=f"dry run: recorded {verb} of {order.host}")
+
+    async def standing(self, hosts: Collection[HostName]) -> Mapping[HostName, Standing]:
+        """Nothing is known: no scheduler is asked."""
+        del hosts
+        return {}
 
     def _append(self, line: str) -> None:
         """Write a line to the disk; what is left of one that did not get there whole is cut off by the next."""

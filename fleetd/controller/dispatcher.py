@@ -2,15 +2,15 @@
 
 import asyncio
 from collections import deque
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 
 import structlog
 
 from fleetd.model.ids import HostName, OrderId
-from fleetd.model.order import FleetOrder, Order, RunBurnin
-from fleetd.ports import Actuator, ActuatorError, Clock, RunBlocking, Store, StoreError
+from fleetd.model.order import FleetOrder, Notify, Order, RunBurnin
+from fleetd.ports import Actuator, ActuatorError, ActuatorObjection, Clock, PortError, RunBlocking, Store, StoreError
 
 _log = structlog.get_logger(__name__)
 
@@ -26,7 +26,16 @@ class DispatcherConfig:
     """Fleet orders carried out side by side; those of one host always one after the other."""
     retry_first_seconds: float = 1.0
     retry_max_seconds: float = 60.0
-    """An order that fails is tried again for ever: the wait doubles from the first to the maximum."""
+    """An order that fails is tried again: the wait doubles from the first to the maximum. One about a host never runs
+    out of attempts, because a quarantine that is dropped is a bad host in service; it ends when it is not meant any
+    more. How often it is tried is bounded by the maximum, and a human is told."""
+    tell_after_attempts: int = 5
+    """Failures in a row after which a human is told; at the first one where the scheduler says what stands in the way.
+    """
+    tell_again_seconds: float = 3600.0
+    """After which a human is told again, as long as it lasts; at once when something else stands in the way."""
+    page_attempts: int = 50
+    """After so many failures a message to a human is given up: it would be old, and the log has it."""
 
     def __post_init__(self) -> None:
         """Refuse what cannot work. Raises ValueError."""
@@ -34,6 +43,20 @@ class DispatcherConfig:
             raise ValueError(f"workers: {self.workers} is not between 1 and {_WORKERS_MAX}")
         if not 0 < self.retry_first_seconds <= self.retry_max_seconds:
             raise ValueError("retry_first_seconds must be above 0 and at most retry_max_seconds")
+        for name in ("tell_after_attempts", "page_attempts"):
+            if getattr(self, name) < 1:
+                raise ValueError(f"{name}: must be at least 1, not {getattr(self, name)}")
+
+
+@dataclass(slots=True, kw_only=True)
+class _Trouble:
+    """An order that was tried and is not done."""
+
+    failures: int = 0
+    again_s: float = 0.0
+    """Elapsed time before which it is not tried again."""
+    told: str | None = None
+    told_s: float = 0.0
 
 
 class Dispatcher:
@@ -49,6 +72,9 @@ class Dispatcher:
         self._config = config
         self._fleet: dict[HostName, deque[FleetOrder]] = {}
         self._parked: set[HostName] = set()  # of those in `_fleet`: nothing of theirs may go out now
+        self._held: set[HostName] = set()  # of the parked ones: something of theirs is held back
+        self._trouble: dict[OrderId, _Trouble] = {}  # of orders in `_fleet`
+        self._wakes: asyncio.Queue[tuple[HostName, float]] = asyncio.Queue()  # bounded by the attempts under way
         self._parked_burnins: dict[HostName, dict[OrderId, RunBurnin]] = {}  # of the present sessions
         self._ready: asyncio.Queue[HostName] = asyncio.Queue()  # bounded by the number of hosts: one entry a host
         self._burnins: dict[HostName, dict[OrderId, RunBurnin]] = {}
@@ -58,11 +84,14 @@ class Dispatcher:
         """Says why an order is not meant any more; asked right before each attempt to carry one out."""
         self.held_back: Callable[[Order], str | None] = lambda _order: None
         """Says why an order that is meant has to wait; asked at the same moments. See `reconsider`."""
+        self.on_obstacle: Callable[[FleetOrder, str], Awaitable[None]] = _nobody_hears
+        """Hears why an order is not carried out, when a human is to be told. May raise StoreError: it is told again."""
         self.on_session: Callable[[HostName, bool], None] = lambda _host, _there: None
         """Hears of each agent that comes and goes."""
         self.failures_total = 0
         self.carried_out_total = 0
         self.void_total = 0
+        self.given_up_total = 0
 
     @property
     def connected(self) -> frozenset[HostName]:
@@ -77,7 +106,17 @@ class Dispatcher:
     @property
     def hosts_held_back(self) -> int:
         """Hosts with open orders that wait because automation is stopped."""
-        return len(self._parked.union(self._parked_burnins))
+        return len(self._held.union(self._parked_burnins))
+
+    @property
+    def busy(self) -> frozenset[HostName]:
+        """Hosts with open orders for the scheduler."""
+        return frozenset(host for host, orders in self._fleet.items() if any(not isinstance(o, Notify) for o in orders))
+
+    @property
+    def orders_in_trouble(self) -> int:
+        """Open orders for the scheduler whose last attempt failed."""
+        return sum(trouble.failures > 0 for trouble in self._trouble.values())
 
     def has_session(self, host: HostName) -> bool:
         """Whether the agent of a host has a stream open."""
@@ -116,6 +155,7 @@ class Dispatcher:
     def _unpark(self, host: HostName) -> None:
         if host in self._parked:
             self._parked.remove(host)
+            self._held.discard(host)
             self._ready.put_nowait(host)
 
     async def run(self) -> None:
@@ -123,46 +163,114 @@ class Dispatcher:
         async with asyncio.TaskGroup() as group:
             for _ in range(self._config.workers):
                 group.create_task(self._work())
+            while True:
+                host, delay_s = await self._wakes.get()
+                group.create_task(self._wake(host, delay_s))  # at most one an attempt: it ends within the longest wait
+
+    async def _wake(self, host: HostName, delay_s: float) -> None:
+        """Look at a host again after a while: no worker waits for it meanwhile."""
+        await self._clock.sleep_s(delay_s)
+        self._unpark(host)
 
     async def _work(self) -> None:
         while True:
             host = await self._ready.get()
             waiting = self._fleet[host]
-            # What may go out overtakes what is held back: word to a human, what a person asked for since.
-            order = next((o for o in waiting if self.void_since(o) is not None or self.held_back(o) is None), None)
-            if order is None or not await self._until_done(order):
-                self._parked.add(host)  # no worker waits for it
-                _log.info("orders held back", host=host, orders=len(waiting))
+            # What may go out overtakes what is held back or waits: word to a human, what a person asked for since.
+            order = next((o for o in waiting if self._may_go(o)), None)
+            if order is None or not await self._attempt(order):
+                self._park(host)
                 continue
             waiting.remove(order)
+            self._trouble.pop(order.id, None)
             if waiting:
                 self._ready.put_nowait(host)
             else:
                 del self._fleet[host]
 
-    async def _until_done(self, order: FleetOrder) -> bool:
-        """Carry an order out, however often it takes; False when it is held back before that."""
-        delay_s = self._config.retry_first_seconds
-        while True:
-            try:
-                void = self.void_since(order)
-                if void is None and self.held_back(order) is not None:
-                    return False
-                result = f"void: {void}" if void is not None else (await self._actuator.carry_out(order)).why
-                await self._run_blocking(partial(self._store.finish_order, order.id, result))
-            except (ActuatorError, StoreError) as error:
-                self.failures_total += 1
-                _log.warning("order failed, will be tried again", order=order.id, error=str(error), delay_s=delay_s)
-                await self._clock.sleep_s(delay_s)
-                delay_s = min(delay_s * 2, self._config.retry_max_seconds)
-                continue
+    def _may_go(self, order: FleetOrder) -> bool:
+        """Whether there is something to do about an order now."""
+        trouble = self._trouble.get(order.id)
+        if trouble is not None and self._elapsed() < trouble.again_s:
+            return False
+        return self.void_since(order) is not None or self.held_back(order) is None
+
+    def _park(self, host: HostName) -> None:
+        """Nothing of a host can be done now: a wake or a change brings it back."""
+        waiting = self._fleet[host]
+        if any(self._may_go(order) for order in waiting):
+            self._ready.put_nowait(host)  # something came while the attempt was under way
+            return
+        self._parked.add(host)
+        if any(self.held_back(order) is not None for order in waiting):
+            self._held.add(host)
+            _log.info("orders held back", host=host, orders=len(waiting))
+
+    async def _attempt(self, order: FleetOrder) -> bool:
+        """Try an order once; False when it is not done, and then it is known when to try again."""
+        try:
+            void = self.void_since(order)
             if void is not None:
-                self.void_total += 1
-                _log.info("order void", order=order.id, why=void)
-                return True
+                result = f"void: {void}"
+            else:
+                receipt = await self._actuator.carry_out(order)
+                if not receipt.done:
+                    _log.info("order under way", order=order.id, why=receipt.why)
+                    self._later(order, self._config.retry_max_seconds).failures = 0
+                    return False
+                result = receipt.why
+            await self._run_blocking(partial(self._store.finish_order, order.id, result))
+        except (ActuatorError, StoreError) as error:
+            return await self._failed(order, error)
+        if void is not None:
+            self.void_total += 1
+            _log.info("order void", order=order.id, why=void)
+        else:
             self.carried_out_total += 1
             _log.info("order carried out", order=order.id, actuator=self._actuator.name, why=result)
-            return True
+        return True
+
+    async def _failed(self, order: FleetOrder, error: PortError) -> bool:
+        """Plan the next attempt and see whether a human is to be told; True when there is to be none."""
+        self.failures_total += 1
+        failures = self._trouble[order.id].failures if order.id in self._trouble else 0
+        delay_s = min(self._config.retry_first_seconds * 2.0 ** min(failures, 30), self._config.retry_max_seconds)
+        _log.warning("order failed, will be tried again", order=order.id, error=str(error), delay_s=delay_s)
+        trouble = self._later(order, delay_s)
+        trouble.failures = failures + 1
+        if isinstance(order, Notify):
+            return trouble.failures >= self._config.page_attempts and await self._give_up(order, str(error))
+        definite = isinstance(error, ActuatorObjection)
+        if definite or trouble.failures >= self._config.tell_after_attempts:
+            why, now_s = str(error) if definite else f"{trouble.failures} attempts failed: {error}", self._elapsed()
+            kind = str(error) if definite else "failing"  # the words of a failure change from attempt to attempt
+            if trouble.told != kind or now_s - trouble.told_s >= self._config.tell_again_seconds:
+                trouble.told, trouble.told_s = kind, now_s
+                try:
+                    await self.on_obstacle(order, why)
+                except StoreError as refused:
+                    trouble.told = None
+                    _log.warning("nobody could be told", order=order.id, error=str(refused))
+        return False
+
+    async def _give_up(self, order: Notify, error: str) -> bool:
+        try:
+            await self._run_blocking(partial(self._store.finish_order, order.id, f"given up: {error}"))
+        except StoreError as refused:
+            _log.warning("a message could not be closed", order=order.id, error=str(refused))
+            return False
+        self.given_up_total += 1
+        _log.error("a message to a human was not delivered", order=order.id, why=order.why, error=error)
+        return True
+
+    def _later(self, order: FleetOrder, delay_s: float) -> _Trouble:
+        trouble = self._trouble.setdefault(order.id, _Trouble())
+        trouble.again_s = self._elapsed() + delay_s
+        self._wakes.put_nowait((order.host, delay_s))
+        return trouble
+
+    def _elapsed(self) -> float:
+        return self._clock.elapsed_s()
 
     async def agent_orders(self, host: HostName) -> AsyncIterator[RunBurnin]:
         """Burn-ins for one host, the open ones first; ends when a newer connection of the host takes over."""
@@ -209,3 +317,7 @@ class Dispatcher:
         """Close a burn-in order: its agent has it on disk, refused it, or it is void. Raises StoreError."""
         await self._run_blocking(partial(self._store.finish_order, order_id, result))
         self._burnins.get(host, {}).pop(order_id, None)
+
+
+async def _nobody_hears(_order: FleetOrder, _why: str) -> None:
+    """Tell nobody: until somebody wants to hear it."""

@@ -10,7 +10,7 @@ true is asserted in `invariants`.
 
 from typing import assert_never
 
-from fleetd.core import ballots, evidence, jobs, operators, silence, waiting
+from fleetd.core import ballots, evidence, jobs, operators, scheduler, silence, waiting
 from fleetd.core.fleet import Fleet
 from fleetd.core.hello import connected
 from fleetd.core.invariants import MAX_BALLOTS, SERVING
@@ -32,9 +32,11 @@ from fleetd.model.event import (
     OperatorReleased,
     OperatorRepairs,
     OperatorRetires,
+    OrderObstructed,
     OutlierFound,
     Outvoted,
     Rejudged,
+    SchedulerDiffers,
     TimePassed,
 )
 from fleetd.model.finding import BurninEnded, Finding, Verdict
@@ -91,7 +93,7 @@ def _asked(draft: Draft, event: OperatorEvent) -> Step[Host]:
             assert_never(event)
 
 
-def _happened(draft: Draft, event: HostEvent) -> None:  # noqa: C901 - one line a kind of event
+def _happened(draft: Draft, event: HostEvent) -> None:  # noqa: C901, PLR0912 - one line a kind of event
     """Something happened; nobody can refuse that."""
     match event:
         case AgentConnected():
@@ -110,6 +112,10 @@ def _happened(draft: Draft, event: HostEvent) -> None:  # noqa: C901 - one line 
             _outvoted(draft, event)
         case JobEnded():
             jobs.ended(draft, event)
+        case OrderObstructed():
+            scheduler.obstructed(draft, event)
+        case SchedulerDiffers():
+            scheduler.differs(draft, event)
         case Rejudged():
             waiting.rejudge(draft, event)
         case TimePassed():
@@ -122,7 +128,11 @@ def _inadmissible(host: Host | None, event: Event) -> str | None:
     """Why an event is recorded and changes nothing, whatever the policy says."""
     if host is None and not isinstance(event, AgentConnected | FindingReceived):
         return f"no host `{event.host}` is known: its agent must connect once"
-    if host is not None and host.state is Lifecycle.RETIRED and not isinstance(event, OperatorReleased):
+    if (
+        host is not None
+        and host.state is Lifecycle.RETIRED
+        and not isinstance(event, OperatorReleased | OrderObstructed)
+    ):
         return "the host is retired: the event is recorded and changes nothing"
     if isinstance(event, FindingReceived) and event.finding.host != event.host:
         return f"a finding about {event.finding.host} came from {event.host}: it counts for neither"

@@ -186,7 +186,10 @@ class Draft:
 
     def quarantine_order(self, why: str) -> Quarantine:
         """Number a quarantine, to be issued or withheld."""
-        return Quarantine(id=self._number("quarantine"), host=self.host.name, issued_at_s=self.now_s, why=line(why))
+        drain = self.policy.drain_of(h.fault_class for h in self.host.holds if h.owner == FLEETD)
+        return Quarantine(
+            id=self._number("quarantine"), host=self.host.name, issued_at_s=self.now_s, why=line(why), drain=drain
+        )
 
     def burnin_order(self, level: str, why: str) -> RunBurnin | None:
         """Number a burn-in, to be issued or withheld; None while no boot of the host is known."""

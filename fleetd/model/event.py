@@ -93,6 +93,24 @@ class JobEnded:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class OrderObstructed:
+    """An order to the scheduler cannot be carried out as things are; it stays open and is tried again."""
+
+    host: HostName
+    order_id: OrderId
+    why: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SchedulerDiffers:
+    """The scheduler treats the host otherwise than was ordered, and no order is open that would change it."""
+
+    host: HostName
+    closed: bool
+    """True: an order of fleetd still keeps work from it; False: it lets work start there."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class OperatorQuarantined:
     """An operator put a hold on the host."""
 
@@ -171,6 +189,8 @@ HostEvent = (
     | OutlierFound
     | Outvoted
     | JobEnded
+    | OrderObstructed
+    | SchedulerDiffers
     | Rejudged
     | TimePassed
 )

@@ -6,8 +6,20 @@ because the agent must be able to refuse it while nobody can be asked.
 """
 
 from dataclasses import dataclass
+from enum import StrEnum
 
 from fleetd.model.ids import BootId, HostName, OrderId
+
+
+class Drain(StrEnum):
+    """How the work that is on a host leaves it, from the mildest to the most urgent. New work never comes in."""
+
+    JOB_END = "job_end"
+    """What runs may run to its end."""
+    CHECKPOINT = "checkpoint"
+    """Its jobs are told to leave after their next checkpoint; those that are still there after a time are sent away."""
+    NOW = "now"
+    """Its jobs are sent away, to start again elsewhere."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -18,6 +30,7 @@ class Quarantine:
     host: HostName
     issued_at_s: float
     why: str
+    drain: Drain = Drain.JOB_END
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

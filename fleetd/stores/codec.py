@@ -23,7 +23,7 @@ _CLASSES: dict[str, type] = {
         *(event.OutlierFound, event.Outvoted, event.JobEnded, event.Rejudged, event.TimePassed),
         *(event.OperatorQuarantined, event.OperatorReleased, event.OperatorBurnin, event.OperatorRepairs),
         *(event.OperatorRetires, event.BudgetRearmed, event.AutomationStopped, event.AutomationResumed),
-        event.IncidentClosed,
+        *(event.IncidentClosed, event.OrderObstructed, event.SchedulerDiffers),
     )
 }
 """Tag → class. A class that is renamed keeps its old tag here, so that old journals stay readable."""

@@ -1,0 +1,133 @@
+"""Looks at the scheduler: whether it treats hosts as was ordered, and which jobs ended on them."""
+
+import asyncio
+from collections import OrderedDict
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import structlog
+
+from fleetd.controller.dispatcher import Dispatcher
+from fleetd.controller.judge import Judge
+from fleetd.core.scheduler import differences
+from fleetd.model.event import JobEnded
+from fleetd.model.host import Lifecycle
+from fleetd.model.ids import HostName
+from fleetd.model.journal import JournalEntry
+from fleetd.ports import Actuator, ActuatorError, Clock, JobEnds, StoreError
+
+_log = structlog.get_logger(__name__)
+
+SEEN_MAX = 100_000
+"""Ended jobs that are known not to be new; the oldest are forgotten. Slurm shows them for minutes."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SchedulerWatchConfig:
+    """How often the scheduler is looked at."""
+
+    compare_seconds: float = 300.0
+    """Between two comparisons of what it does with what was ordered; the first is at the start."""
+    jobs_seconds: float = 30.0
+    """Between two looks for jobs that ended. Slurm forgets them after MinJobAge."""
+
+    def __post_init__(self) -> None:
+        """Refuse what cannot work. Raises ValueError."""
+        for name in ("compare_seconds", "jobs_seconds"):
+            if not getattr(self, name) >= 1:
+                raise ValueError(f"{name}: must be at least 1, not {getattr(self, name):g}")
+
+
+class SchedulerWatch:
+    """Two loops. What a failure of one look hides, the next one shows: nothing is kept for later."""
+
+    def __init__(
+        self,
+        *,
+        judge: Judge,
+        dispatcher: Dispatcher,
+        actuator: Actuator,
+        job_ends: JobEnds | None,
+        clock: Clock,
+        config: SchedulerWatchConfig,
+    ) -> None:
+        self._judge = judge
+        self._dispatcher = dispatcher
+        self._actuator = actuator
+        self._job_ends = job_ends
+        self._clock = clock
+        self._config = config
+        self._seen: OrderedDict[tuple[HostName, str, int], None] = OrderedDict()
+        self.failures_total = 0
+        self.differences_total = 0
+        self.jobs_ended_total = 0
+
+    def adopt(self, job_ends: Sequence[JournalEntry]) -> None:
+        """Take over the ends of jobs that the journal has: they are not counted again after a restart."""
+        for entry in job_ends:
+            if isinstance(entry.event, JobEnded):
+                self._first_time(entry.event.host, entry.event.job, entry.event.ran_seconds)
+
+    async def run(self) -> None:
+        """Look until cancelled."""
+        async with asyncio.TaskGroup() as group:
+            group.create_task(self._compare_for_ever())
+            if self._job_ends is not None:
+                group.create_task(self._hear_for_ever(self._job_ends))
+
+    async def _compare_for_ever(self) -> None:
+        while True:
+            try:
+                await self.compare()
+            except (ActuatorError, StoreError) as error:
+                self.failures_total += 1
+                _log.warning("the scheduler could not be compared with the ledger", error=str(error))
+            await self._clock.sleep_s(self._config.compare_seconds)
+
+    async def compare(self) -> None:
+        """Have it judged where the scheduler differs from the ledger. Raises ActuatorError, StoreError."""
+        busy = self._dispatcher.busy
+        before = {name: host.held for name, host in self._judge.hosts.items() if host.state is not Lifecycle.RETIRED}
+        standing = await self._actuator.standing(tuple(before))
+        # An order that was open, or a hold that changed, while the scheduler was asked: what it said is old.
+        unchanged = [h for name, h in self._judge.hosts.items() if before.get(name) is h.held]
+        for difference in differences(unchanged, standing, busy | self._dispatcher.busy):
+            self.differences_total += 1
+            _log.warning("the scheduler differs from the ledger", host=difference.host, closed=difference.closed)
+            await self._judge.submit(difference)
+
+    async def _hear_for_ever(self, job_ends: JobEnds) -> None:
+        while True:
+            try:
+                await self.hear(job_ends)
+            except (ActuatorError, StoreError) as error:
+                self.failures_total += 1
+                _log.warning("the ends of jobs could not be learnt", error=str(error))
+            await self._clock.sleep_s(self._config.jobs_seconds)
+
+    async def hear(self, job_ends: JobEnds) -> None:
+        """Have the jobs judged that ended since the last look. Raises ActuatorError, StoreError."""
+        for end in await job_ends.ended(tuple(self._judge.hosts)):
+            if not self._first_time(end.host, end.job, end.ran_seconds):
+                continue
+            try:
+                await self._judge.submit(JobEnded(host=end.host, job=end.job, ok=end.ok, ran_seconds=end.ran_seconds))
+            except StoreError:
+                self._seen.pop(_key(end.host, end.job, end.ran_seconds), None)
+                raise
+            self.jobs_ended_total += 1
+
+    def _first_time(self, host: HostName, job: str, ran_seconds: float) -> bool:
+        key = _key(host, job, ran_seconds)
+        if key in self._seen:
+            self._seen.move_to_end(key)
+            return False
+        self._seen[key] = None
+        while len(self._seen) > SEEN_MAX:
+            self._seen.popitem(last=False)
+        return True
+
+
+def _key(host: HostName, job: str, ran_seconds: float) -> tuple[HostName, str, int]:
+    """One end of one job on one host: a job that is requeued ends again, after another time."""
+    return host, job, round(ran_seconds)

@@ -1,0 +1,72 @@
+"""What the scheduler does with a host, held against what was ordered: people are told, and what differs is put right.
+
+The ledger decides, not the scheduler: a host that is held is closed there, one that is not held is not closed by us.
+What others closed is theirs. A person who wants a held host back releases it here, where the reason is kept.
+"""
+
+from collections.abc import Collection, Iterable, Mapping
+from typing import Protocol
+
+from fleetd.core.lifecycle import Draft
+from fleetd.model.event import OrderObstructed, SchedulerDiffers
+from fleetd.model.host import Host, Lifecycle
+from fleetd.model.ids import HostName, OrderId
+
+
+class Stands(Protocol):
+    """How a scheduler treats a host."""
+
+    @property
+    def closed(self) -> bool:
+        """Whether it lets no new work start there, by whosever hand."""
+
+    @property
+    def order_id(self) -> OrderId | None:
+        """The order of fleetd that closed it."""
+
+
+def differences(
+    hosts: Iterable[Host], standing: Mapping[HostName, Stands], busy: Collection[HostName]
+) -> tuple[SchedulerDiffers, ...]:
+    """Hosts that their scheduler treats otherwise than was ordered.
+
+    Args:
+        hosts: as they are now, in the ledger.
+        standing: as the scheduler has them; of one that is left out nothing is known.
+        busy: hosts with an open order, which is about to change this.
+    """
+    found = []
+    for host in hosts:
+        stands = standing.get(host.name)
+        if stands is None or host.name in busy or host.state is Lifecycle.RETIRED:
+            continue
+        if host.held and not stands.closed:
+            found.append(SchedulerDiffers(host=host.name, closed=False))
+        elif not host.held and stands.closed and stands.order_id is not None:
+            found.append(SchedulerDiffers(host=host.name, closed=True))
+    return tuple(found)
+
+
+def obstructed(draft: Draft, event: OrderObstructed) -> None:
+    """Tell a human that an order is not carried out, and why; it stays open."""
+    kind = event.order_id.rpartition("/")[2]
+    draft.notify(f"{event.order_id} is not carried out yet: {event.why}", about=f"order/{kind}")
+    draft.say(f"{event.order_id} is obstructed: {event.why}")
+
+
+def differs(draft: Draft, event: SchedulerDiffers) -> None:
+    """Order again what the scheduler has lost, or what somebody has undone there."""
+    if event.closed is draft.host.held:
+        draft.say("the scheduler and the ledger agree again")
+        return
+    if event.closed:
+        draft.release("the scheduler still keeps work from the host for an order of fleetd, and no hold is on it")
+        draft.say("no hold is on the host, and the scheduler is told so again")
+        return
+    reasons = "; ".join(dict.fromkeys(hold.reason for hold in draft.host.holds))
+    said = "the scheduler lets work start on the host although it is held"
+    draft.issue(draft.quarantine_order(f"{said}: {reasons}"))
+    draft.notify(
+        f"{said}: it is closed again; to have it back, release it here (`fleetd host release`), not there",
+        about="scheduler",
+    )
