@@ -70,6 +70,7 @@ def test_every_kind_of_boundary_of_both_sides_is_there(places: list[str]) -> Non
     }
     acts = {"agent: before burn-in", "agent: after burn-in", "agent: confirm"}
     acts |= {"controller: before carrying out", "controller: after carrying out"}
+    acts |= {"controller: before looking at what stands"}
     assert kinds == writes | acts
 
 
