@@ -9,7 +9,7 @@ import signal
 import socket
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
@@ -48,7 +48,15 @@ def free_port() -> int:
 class Loopback:
     """Processes by name: `controller` and the hosts. Leaves no process behind; leaves its folder to be looked at."""
 
-    def __init__(self, folder: Path, plans: Sequence[HostPlan], *, now_s: float, policy: str = "default") -> None:
+    def __init__(
+        self,
+        folder: Path,
+        plans: Sequence[HostPlan],
+        *,
+        now_s: float,
+        policy: str = "default",
+        controller: Mapping[str, object] | None = None,
+    ) -> None:
         """Write certificates and configurations into `folder`; starts nothing.
 
         Args:
@@ -56,6 +64,7 @@ class Loopback:
             plans: the hosts.
             now_s: wall time, seconds since the epoch (for the certificates).
             policy: a shipped policy or the path of one.
+            controller: further keys of the controller's file.
         """
         self.folder = folder
         self.plans = {plan.name: plan for plan in plans}
@@ -65,7 +74,7 @@ class Loopback:
         wanted = DevPki(hosts=tuple(self.plans), operators=("demo",))
         make_dev_pki(folder / "pki", wanted, now_s=now_s)
         (folder / "logs").mkdir()
-        self._write_controller(policy)
+        self._write_controller(policy, controller or {})
         for name in self.plans:
             self.write_agent(name, port=self.port)
 
@@ -79,7 +88,7 @@ class Loopback:
 
     # ── configuration ───────────────────────────────────────────────────────────────────────────────────────────────
 
-    def _write_controller(self, policy: str) -> None:
+    def _write_controller(self, policy: str, more: Mapping[str, object]) -> None:
         state = self.folder / "controller"
         state.mkdir()
         pki = self.folder / "pki"
@@ -97,6 +106,7 @@ class Loopback:
                     "key": str(pki / "controller.key"),
                 },
                 "exporter": {"listen": f"127.0.0.1:{self.metrics_ports['controller']}"},
+                **more,
             },
         )
 
