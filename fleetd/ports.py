@@ -62,6 +62,11 @@ class StoreError(PortError):
 class ActuatorError(PortError):
     """The scheduler refused or could not be reached."""
 
+    def __init__(self, message: str, *, retry_after_s: float | None = None) -> None:
+        """`retry_after_s`: before which it does not want to be asked again; None: it does not say."""
+        super().__init__(message)
+        self.retry_after_s = retry_after_s
+
 
 class ActuatorObjection(ActuatorError):  # noqa: N818 - it is an answer, not an accident
     """The scheduler was reached, and as things are the order cannot be carried out: a person has to be told.

@@ -132,9 +132,7 @@ def _good(answer: HttpAnswer, path: str) -> dict[str, Any]:
         raise ExpiredError(said)
     if answer.status in (401, 403):
         raise ActuatorObjection(f"{said}; see deploy/kubernetes for the rights that fleetd needs")
-    if answer.retry_after_s is not None:
-        said = f"{said} (again in {answer.retry_after_s:g} s)"
-    raise ActuatorError(said)
+    raise ActuatorError(said, retry_after_s=answer.retry_after_s)
 
 
 def _message(answer: HttpAnswer) -> str:

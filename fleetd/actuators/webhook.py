@@ -59,7 +59,7 @@ class Webhook:
         said = f"the webhook {self._config.url} answers {answer.status}: {_line(answer.body)}"
         if answer.status in _CLIENT_ERROR and answer.status not in _AGAIN:
             raise ActuatorObjection(f"{said}; it refuses what it is sent: check its key and its address")
-        raise ActuatorError(said)
+        raise ActuatorError(said, retry_after_s=answer.retry_after_s)
 
     async def standing(self, hosts: Collection[HostName]) -> Mapping[HostName, Standing]:
         """Nothing is known: a webhook is told, it is not asked."""

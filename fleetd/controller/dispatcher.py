@@ -16,6 +16,8 @@ _log = structlog.get_logger(__name__)
 
 
 _WORKERS_MAX = 64
+RETRY_AFTER_MAX_S = 600.0
+"""No server puts an order off for longer."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -235,6 +237,8 @@ class Dispatcher:
         self.failures_total += 1
         failures = self._trouble[order.id].failures if order.id in self._trouble else 0
         delay_s = min(self._config.retry_first_seconds * 2.0 ** min(failures, 30), self._config.retry_max_seconds)
+        if isinstance(error, ActuatorError) and error.retry_after_s is not None:
+            delay_s = max(delay_s, min(error.retry_after_s, RETRY_AFTER_MAX_S))
         _log.warning("order failed, will be tried again", order=order.id, error=str(error), delay_s=delay_s)
         trouble = self._later(order, delay_s)
         trouble.failures = failures + 1

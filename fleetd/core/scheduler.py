@@ -65,6 +65,7 @@ def differs(draft: Draft, event: SchedulerDiffers) -> None:
         return
     reasons = "; ".join(dict.fromkeys(hold.reason for hold in draft.host.holds))
     said = "the scheduler lets work start on the host although it is held"
+    draft.say(f"{said}: it is closed again")
     draft.issue(draft.quarantine_order(f"{said}: {reasons}"))
     draft.notify(
         f"{said}: it is closed again; to have it back, release it here (`fleetd host release`), not there",
