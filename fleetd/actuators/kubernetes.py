@@ -117,10 +117,14 @@ class Kubernetes:
             return Receipt(order_id=order.id, done=True, why=f"{node} is cordoned for {mark.host}: left as it is")
         if mark.number > number_of(order.id):
             return Receipt(order_id=order.id, done=True, why=f"stale: {node} is cordoned by the later {mark.order_id}")
-        ours = _annotation(there, CORDONED) == "true"
         # The condition first: once the mark is gone, nobody would come back for it.
         await self._condition(node, quarantined=False, why="released")
         await self._leaving.forget(node, mark.order_id)
+        there = await self._api.get(_path(node))  # the condition is a change, too
+        if there is None or _mark(there) != mark:
+            raise ConflictError(f"{node} has changed while it was looked at")
+        spec = there.get("spec", {})
+        ours = _annotation(there, CORDONED) == "true"
         others = [t for t in spec.get("taints") or () if t.get("key") != TAINT]
         await self._patch(
             there,
