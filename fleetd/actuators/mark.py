@@ -8,6 +8,8 @@ from typing import Self
 
 from fleetd.model.ids import HostName, OrderId
 
+HOST_PREFIX = "fleetd-check:"
+"""Begins the reason of a drain by the host's own health check (deploy/slurm): it gives way to the controller's."""
 _PREFIX = "fleetd:"
 _END = " ~fleetd"
 REASON_CHARS_MAX = 240

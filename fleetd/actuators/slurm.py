@@ -15,7 +15,7 @@ from fleetd.actuators import slurm_text
 from fleetd.actuators.claims import Claims
 from fleetd.actuators.command import Answer, Commands
 from fleetd.actuators.config import SlurmConfig
-from fleetd.actuators.mark import Mark, number_of, reason_of
+from fleetd.actuators.mark import HOST_PREFIX, Mark, number_of, reason_of
 from fleetd.actuators.slurm_leave import Leaving
 from fleetd.actuators.slurm_text import NodeView
 from fleetd.model.ids import HostName
@@ -86,7 +86,7 @@ class Slurm:
                 f"({order.host}: NAME)"
             )
         mark = Mark.of_reason(view.reason)
-        if mark is None and (view.closed or (view.reason and view.reason not in NOBODYS)):
+        if mark is None and not _gives_way(view):
             raise ActuatorObjection(
                 f"{node} is {_state(view)} by {view.who or 'somebody else'} ({view.reason or 'no reason given'}), "
                 "which stays as it is; fleetd closes the node as soon as that is lifted"
@@ -151,6 +151,13 @@ class Slurm:
         answer = await self._commands.run(self._config.scontrol, "update", f"NodeName={node}", *changes)
         if answer.code != 0:
             raise ActuatorError(f"scontrol update {node} {changes[0]}: {answer.said}")
+
+
+def _gives_way(view: NodeView) -> bool:
+    """Whether nobody's will stands in our way: the node is open, or closed by its own health check alone."""
+    if view.reason.startswith(HOST_PREFIX):
+        return True
+    return not view.closed and (not view.reason or view.reason in NOBODYS)
 
 
 def _unknown(answer: Answer, node: str) -> bool:

@@ -27,6 +27,7 @@ COMMANDS = {
     "faults": "fleetd.cli.faults:command",
     "host": "fleetd.cli.host:command",
     "incident": "fleetd.cli.fleetwide:incident",
+    "job": "fleetd.cli.job:command",
     "pki": "fleetd.cli.pki:command",
     "policy": "fleetd.cli.policy:command",
     "power": "fleetd.cli.power:command",

@@ -108,6 +108,11 @@ class DeskClient:
         request = desk_pb2.ChangeRequest(name=_host(host), reason=clean(reason))
         return host_from_pb(await self._ask(self._stub.Retire, request))
 
+    async def job_ended(self, host: HostName, job: str, *, ok: bool, ran_seconds: float) -> Host:
+        """Tell that a job of the scheduler ended on the host."""
+        request = desk_pb2.JobEndedRequest(name=_host(host), job=clean(job), ok=ok, ran_seconds=ran_seconds)
+        return host_from_pb(await self._ask(self._stub.JobEnded, request))
+
     async def fleet(self) -> FleetRecord:
         """Tripped budgets, the kill switch, open incidents."""
         return fleet_from_pb(await self._ask(self._stub.GetFleet, desk_pb2.GetFleetRequest()))

@@ -129,6 +129,20 @@ class DeskService(desk_pb2_grpc.DeskServicer):
 
         return await self._answer(context, answer())
 
+    async def JobEnded(  # noqa: N802
+        self, request: desk_pb2.JobEndedRequest, context: Context
+    ) -> desk_pb2.Host:
+        """Take note that a job ended on a host."""
+
+        async def answer() -> desk_pb2.Host:
+            peer, job = self._admit(context, acts=True), text(request.job, "job")
+            ran_seconds = finite(request.ran_seconds, "ran_seconds")
+            return host_to_pb(
+                await self._door.job_ended(peer, _host(request.name), job, ok=request.ok, ran_seconds=ran_seconds)
+            )
+
+        return await self._answer(context, answer())
+
     async def GetFleet(  # noqa: N802
         self, _request: desk_pb2.GetFleetRequest, context: Context
     ) -> desk_pb2.Fleet:

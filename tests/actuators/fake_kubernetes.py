@@ -1,8 +1,8 @@
 """A strict API server of a small cluster: refuses what the real one refuses, and what deploy/kubernetes does not grant.
 
-Held to the API conventions of Kubernetes: optimistic concurrency by resourceVersion (409), merge and strategic patches by
-content type (415), pages (`limit`, `continue`), watches that expire (410), evictions against disruption budgets
-(429), bearer tokens (401), rights by verb and resource (403).
+Held to the conventions of Kubernetes: resourceVersion against lost changes (409), merge and strategic patches by their
+types (415), pages (`limit`, `continue`), watches that expire (410), evictions against disruption budgets (429), bearer
+tokens (401), rights by verb and resource (403).
 """
 
 import copy

@@ -132,6 +132,9 @@ class FakeDeskDoor:
     async def retire(self, peer: Peer, name: HostName, reason: str) -> Host:
         return self._do(peer, "retire", name, reason)
 
+    async def job_ended(self, peer: Peer, name: HostName, job: str, *, ok: bool, ran_seconds: float) -> Host:
+        return self._do(peer, "job", name, f"{job} {ok} {ran_seconds:g}")
+
     def _do(self, peer: Peer, verb: str, name: HostName, reason: str) -> Host:
         self.done.append((peer, f"{verb} {name}", reason))
         return self._known(name)

@@ -225,6 +225,7 @@ def test_every_verb_of_the_desk_reaches_the_controller_with_its_reason(play: Any
             await desk.burnin("h01", "new GPU", level="smoke")
             await desk.repair("h01", "new GPU")
             await desk.retire("h01", "old")
+            await desk.job_ended("h01", "7", ok=True, ran_seconds=2.5)
             assert await desk.rearm_budget("looked") == record
             assert await desk.stop_automation("roll-out") == record
             assert await desk.resume_automation("done") == record
@@ -235,6 +236,7 @@ def test_every_verb_of_the_desk_reaches_the_controller_with_its_reason(play: Any
             ("burnin smoke h01", "new GPU"),
             ("repair h01", "new GPU"),
             ("retire h01", "old"),
+            ("job h01", "7 True 2.5"),
             ("rearm", "looked"),
             ("stop", "roll-out"),
             ("resume", "done"),
@@ -257,6 +259,7 @@ def test_a_viewer_may_look_and_nothing_else(play: Any) -> None:
                 desk.burnin("h01", "r", level=None),
                 desk.repair("h01", "r"),
                 desk.retire("h01", "r"),
+                desk.job_ended("h01", "7", ok=True, ran_seconds=2.5),
                 desk.rearm_budget("r"),
                 desk.stop_automation("r"),
                 desk.resume_automation("r"),

@@ -772,6 +772,35 @@ class BurninRequest(_message.Message):
 Global___BurninRequest: _TypeAlias = BurninRequest  # noqa: Y015
 
 @_typing.final
+class JobEndedRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    NAME_FIELD_NUMBER: _builtins.int
+    JOB_FIELD_NUMBER: _builtins.int
+    OK_FIELD_NUMBER: _builtins.int
+    RAN_SECONDS_FIELD_NUMBER: _builtins.int
+    name: _builtins.str
+    job: _builtins.str
+    """The scheduler's id of it."""
+    ok: _builtins.bool
+    ran_seconds: _builtins.float
+    def __init__(
+        self,
+        *,
+        name: _builtins.str = ...,
+        job: _builtins.str = ...,
+        ok: _builtins.bool = ...,
+        ran_seconds: _builtins.float = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["job", b"job", "name", b"name", "ok", b"ok", "ran_seconds", b"ran_seconds"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___JobEndedRequest: _TypeAlias = JobEndedRequest  # noqa: Y015
+
+@_typing.final
 class GetFleetRequest(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 

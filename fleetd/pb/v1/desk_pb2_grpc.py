@@ -69,6 +69,11 @@ class DeskStub:
                 request_serializer=fleetd_dot_pb_dot_v1_dot_desk__pb2.ChangeRequest.SerializeToString,
                 response_deserializer=fleetd_dot_pb_dot_v1_dot_desk__pb2.Host.FromString,
                 _registered_method=True)
+        self.JobEnded = channel.unary_unary(
+                '/fleetd.pb.v1.Desk/JobEnded',
+                request_serializer=fleetd_dot_pb_dot_v1_dot_desk__pb2.JobEndedRequest.SerializeToString,
+                response_deserializer=fleetd_dot_pb_dot_v1_dot_desk__pb2.Host.FromString,
+                _registered_method=True)
         self.GetFleet = channel.unary_unary(
                 '/fleetd.pb.v1.Desk/GetFleet',
                 request_serializer=fleetd_dot_pb_dot_v1_dot_desk__pb2.GetFleetRequest.SerializeToString,
@@ -151,6 +156,13 @@ class DeskServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def JobEnded(self, request, context):
+        """Takes note that a job of the scheduler ended on the host.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
     def GetFleet(self, request, context):
         """Tripped budgets, the kill switch, open incidents.
         """
@@ -228,6 +240,11 @@ def add_DeskServicer_to_server(servicer, server):
             'Retire': grpc.unary_unary_rpc_method_handler(
                     servicer.Retire,
                     request_deserializer=fleetd_dot_pb_dot_v1_dot_desk__pb2.ChangeRequest.FromString,
+                    response_serializer=fleetd_dot_pb_dot_v1_dot_desk__pb2.Host.SerializeToString,
+            ),
+            'JobEnded': grpc.unary_unary_rpc_method_handler(
+                    servicer.JobEnded,
+                    request_deserializer=fleetd_dot_pb_dot_v1_dot_desk__pb2.JobEndedRequest.FromString,
                     response_serializer=fleetd_dot_pb_dot_v1_dot_desk__pb2.Host.SerializeToString,
             ),
             'GetFleet': grpc.unary_unary_rpc_method_handler(
@@ -449,6 +466,33 @@ class Desk:
             target,
             '/fleetd.pb.v1.Desk/Retire',
             fleetd_dot_pb_dot_v1_dot_desk__pb2.ChangeRequest.SerializeToString,
+            fleetd_dot_pb_dot_v1_dot_desk__pb2.Host.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def JobEnded(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/fleetd.pb.v1.Desk/JobEnded',
+            fleetd_dot_pb_dot_v1_dot_desk__pb2.JobEndedRequest.SerializeToString,
             fleetd_dot_pb_dot_v1_dot_desk__pb2.Host.FromString,
             options,
             channel_credentials,

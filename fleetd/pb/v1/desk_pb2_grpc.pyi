@@ -43,6 +43,8 @@ class DeskStub:
     """Leaves the host to a person until he orders a burn-in."""
     Retire: _grpc.UnaryUnaryMultiCallable[_desk_pb2.ChangeRequest, _desk_pb2.Host]
     """Takes the host out of the fleet for good."""
+    JobEnded: _grpc.UnaryUnaryMultiCallable[_desk_pb2.JobEndedRequest, _desk_pb2.Host]
+    """Takes note that a job of the scheduler ended on the host."""
     GetFleet: _grpc.UnaryUnaryMultiCallable[_desk_pb2.GetFleetRequest, _desk_pb2.Fleet]
     """Tripped budgets, the kill switch, open incidents."""
     RearmBudget: _grpc.UnaryUnaryMultiCallable[_desk_pb2.FleetChangeRequest, _desk_pb2.Fleet]
@@ -70,6 +72,8 @@ class DeskAsyncStub(DeskStub):
     """Leaves the host to a person until he orders a burn-in."""
     Retire: _aio.UnaryUnaryMultiCallable[_desk_pb2.ChangeRequest, _desk_pb2.Host]  # type: ignore[assignment]
     """Takes the host out of the fleet for good."""
+    JobEnded: _aio.UnaryUnaryMultiCallable[_desk_pb2.JobEndedRequest, _desk_pb2.Host]  # type: ignore[assignment]
+    """Takes note that a job of the scheduler ended on the host."""
     GetFleet: _aio.UnaryUnaryMultiCallable[_desk_pb2.GetFleetRequest, _desk_pb2.Fleet]  # type: ignore[assignment]
     """Tripped budgets, the kill switch, open incidents."""
     RearmBudget: _aio.UnaryUnaryMultiCallable[_desk_pb2.FleetChangeRequest, _desk_pb2.Fleet]  # type: ignore[assignment]
@@ -136,6 +140,14 @@ class DeskServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_desk_pb2.Host, _abc.Awaitable[_desk_pb2.Host]]:
         """Takes the host out of the fleet for good."""
+
+    @_abc_1.abstractmethod
+    def JobEnded(
+        self,
+        request: _desk_pb2.JobEndedRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_desk_pb2.Host, _abc.Awaitable[_desk_pb2.Host]]:
+        """Takes note that a job of the scheduler ended on the host."""
 
     @_abc_1.abstractmethod
     def GetFleet(

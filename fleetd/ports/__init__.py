@@ -4,20 +4,25 @@ An adapter raises the `PortError` named in its method's docstring and nothing el
 catches exactly that, counts it, backs off and goes on. Anything else is a bug and ends the process.
 """
 
-from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
 from fleetd.model.finding import Finding
-from fleetd.model.fleet import FleetRecord
-from fleetd.model.host import Gpu, Hello, Host
+from fleetd.model.host import Gpu, Hello
 from fleetd.model.ids import FindingId, GpuId, HostName, OrderId, SpoolId
-from fleetd.model.job import EndedJob
 from fleetd.model.journal import JournalEntry, OrderRecord, StoreImage
 from fleetd.model.logline import Cursor, LogHealth, LogLine
-from fleetd.model.order import FleetOrder, RunBurnin
+from fleetd.model.order import RunBurnin
 from fleetd.model.telemetry import GpuSample
+from fleetd.ports.desk import DeskDoor as DeskDoor
+from fleetd.ports.desk import Peer as Peer
+from fleetd.ports.desk import Refused as Refused
+from fleetd.ports.scheduler import Actuator as Actuator
+from fleetd.ports.scheduler import JobEnds as JobEnds
+from fleetd.ports.scheduler import Receipt as Receipt
+from fleetd.ports.scheduler import Standing as Standing
 
 # ── errors ──────────────────────────────────────────────────────────────────────────────────────────────────────────
 # PortError
@@ -202,19 +207,6 @@ class Uplink(Protocol):
 # ── controller side ─────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Peer:
-    """Who is on the other end of a connection, from its certificate (or what it says, in insecure mode)."""
-
-    name: str
-    role: str
-    """`agent`, `operator` or `viewer`."""
-
-
-class Refused(Exception):  # noqa: N818 - it is an answer, not an accident
-    """The controller says no to a peer; the message says why and what to do."""
-
-
 class AgentDoor(Protocol):
     """What the controller offers to the transport that agents come in by."""
 
@@ -238,90 +230,6 @@ class AgentDoor(Protocol):
 
     async def order_confirmed(self, host: HostName, order_id: OrderId, refused: str) -> None:
         """The agent has the order on disk (`refused` empty), or refuses it for the reason given. Raises StoreError."""
-
-
-class DeskDoor(Protocol):
-    """What the controller offers to operators, whatever the transport. Names are host names."""
-
-    async def hosts(self) -> tuple[Host, ...]:
-        """All hosts, by name."""
-
-    async def host(self, name: HostName) -> tuple[Host, tuple[GpuSample, ...], tuple[Finding, ...]]:
-        """One host with its latest samples and newest findings (at most 100, newest first). Raises Refused."""
-
-    async def quarantine(self, peer: Peer, name: HostName, reason: str, *, expires_at_s: float | None = None) -> Host:
-        """Put an operator's hold on the host, for good or until a wall time. Raises Refused, StoreError."""
-
-    async def release(self, peer: Peer, name: HostName, reason: str, *, override: bool) -> Host:
-        """Lift the holds; without the proof that each asks for only with `override`. Raises Refused, StoreError."""
-
-    async def burnin(self, peer: Peer, name: HostName, reason: str, *, level: str | None) -> Host:
-        """Run a burn-in; None: the level that makes the host healthy or releasable. Raises Refused, StoreError."""
-
-    async def repair(self, peer: Peer, name: HostName, reason: str) -> Host:
-        """Leave the host to a person until he orders a burn-in. Raises Refused, StoreError."""
-
-    async def retire(self, peer: Peer, name: HostName, reason: str) -> Host:
-        """Take the host out of the fleet for good. Raises Refused, StoreError."""
-
-    async def fleet(self) -> FleetRecord:
-        """Tripped budgets, the kill switch, open incidents."""
-
-    async def rearm_budget(self, peer: Peer, reason: str) -> FleetRecord:
-        """Let automatic quarantines through again after budgets tripped. Raises Refused, StoreError."""
-
-    async def stop_automation(self, peer: Peer, reason: str) -> FleetRecord:
-        """Stop every automatic action at once. Raises Refused, StoreError."""
-
-    async def resume_automation(self, peer: Peer, reason: str) -> FleetRecord:
-        """Take the kill switch back. Raises Refused, StoreError."""
-
-    async def close_incident(self, peer: Peer, incident: str, reason: str, *, acquit: bool) -> FleetRecord:
-        """Close an incident; its hosts are acquitted, or judged as they are. Raises Refused, StoreError."""
-
-    async def explain(self, name: HostName) -> tuple[tuple[float, str], ...]:
-        """Why the host is where it is: (wall time, sentence) a step, oldest first. Raises Refused, StoreError."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Receipt:
-    """What an actuator says after an attempt at an order that did not fail."""
-
-    order_id: OrderId
-    done: bool
-    """False: it is under way (jobs are leaving), and has to be looked at again."""
-    why: str
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Standing:
-    """How a scheduler treats a host at this moment."""
-
-    closed: bool
-    """Whether it lets no new work start there, by whosever hand."""
-    order_id: OrderId | None
-    """The order of fleetd that closed it; None: none did."""
-
-
-class Actuator(Protocol):
-    """Carries out fleet orders on something that schedules jobs."""
-
-    @property
-    def name(self) -> str:
-        """Key of the actuator in the configuration and in metrics."""
-
-    async def carry_out(self, order: FleetOrder) -> Receipt:
-        """Carry the order out; the same order id again has no further effect. Raises ActuatorError (retried)."""
-
-    async def standing(self, hosts: Collection[HostName]) -> Mapping[HostName, Standing]:
-        """How these hosts (all that are not retired) stand; one that is left out is not known. Raises ActuatorError."""
-
-
-class JobEnds(Protocol):
-    """Where the ends of jobs are heard of: the scheduler."""
-
-    async def ended(self, hosts: Collection[HostName]) -> tuple[EndedJob, ...]:
-        """Ends on these hosts since a while; the same one may be told again. Raises ActuatorError."""
 
 
 RunBlocking = Callable[[Callable[[], object]], Awaitable[object]]
