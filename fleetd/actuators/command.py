@@ -88,7 +88,7 @@ class Commands:
         self._unended.append(process)
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(REAP_SECONDS):
-                await process.wait()
+                await process.communicate()  # also to the end of its pipes, which are closed by that
 
 
 class _TooLongError(Exception):
