@@ -25,7 +25,8 @@ demo: $(STAMP)  ## the story: three hosts are burnt in, one GPU is corrupt, its 
 test: lint  ## all checks and tests (at most 15 minutes on 2 cores)
 	@$(BIN)/python -m pytest -n 2 -m "not e2e and not gpu"
 
-e2e: $(STAMP)  ## real processes on loopback: the story with everything killed once
+e2e: $(STAMP)  ## real processes on loopback: the story with everything killed once, also on a real Slurm (as root)
+	@deploy/deps e2e
 	@$(BIN)/python -m pytest -n 0 -m e2e tests/e2e
 
 lint: $(STAMP)  ## ruff, mypy, import-linter
