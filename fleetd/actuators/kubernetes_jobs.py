@@ -8,7 +8,10 @@ from fleetd.actuators.config import KubernetesConfig
 from fleetd.actuators.kubernetes_api import Api, ExpiredError
 from fleetd.model.ids import HostName
 from fleetd.model.job import EndedJob
+from fleetd.ports import Clock
 
+LOOK_BACK_SECONDS = 3600.0
+"""Pods of an older end that are still there are no news: they stay for days where nobody removes them."""
 WATCH_SECONDS = 20
 """How long one look waits for changes."""
 _PATH = "/api/v1/pods"
@@ -20,18 +23,21 @@ _QUERY: Mapping[str, str] = {"fieldSelector": "status.phase!=Pending,status.phas
 class KubernetesJobs:
     """The `JobEnds` of a Kubernetes cluster. A pod is a job; one that its controller starts again is another one."""
 
-    def __init__(self, config: KubernetesConfig, *, api: Api) -> None:
+    def __init__(self, config: KubernetesConfig, *, api: Api, clock: Clock) -> None:
+        """The clock's wall time says which of the pods that are listed ended long ago."""
         self._config = config
+        self._clock = clock
         self._api = api
         self._version = ""  # empty: to be listed
 
     async def ended(self, hosts: Collection[HostName]) -> tuple[EndedJob, ...]:
-        """Pods that ended since the last look; at the first, all that are still there. Raises ActuatorError."""
+        """Pods that ended since the last look; at the first, within the last hour. Raises ActuatorError."""
         by_node = {self._config.hosts.node_of(host): host for host in hosts}
         pods: list[Mapping[str, Any]] = []
         if not self._version:
             listed, self._version = await self._api.list(_PATH, _QUERY)
-            pods += listed
+            since_s = self._clock.wall_s() - LOOK_BACK_SECONDS
+            pods += [pod for pod in listed if (_times_s(pod.get("status", {})) or (0.0, 0.0))[1] >= since_s]
         else:
             try:
                 changes = await self._api.watch(_PATH, _QUERY, self._version, WATCH_SECONDS)
@@ -54,15 +60,15 @@ class KubernetesJobs:
         limits = [container.get("resources", {}).get("limits") or {} for container in spec.get("containers", ())]
         if not any(resource in limit for limit in limits for resource in self._config.gpu_resources):
             return None
-        ran_seconds = _ran_seconds(status)
-        if ran_seconds is None:
+        times_s = _times_s(status)
+        if times_s is None:
             return None  # it never ran
         job = f"{metadata['namespace']}/{metadata['name']}"
-        return EndedJob(host=host, job=job, ok=phase == "Succeeded", ran_seconds=ran_seconds)
+        return EndedJob(host=host, job=job, ok=phase == "Succeeded", ran_seconds=max(0.0, times_s[1] - times_s[0]))
 
 
-def _ran_seconds(status: Mapping[str, Any]) -> float | None:
-    """From the first start of a container to the last end; None when none has run."""
+def _times_s(status: Mapping[str, Any]) -> tuple[float, float] | None:
+    """The first start of a container and the last end, in wall time; None when none has run."""
     ends = [
         terminated
         for container in status.get("containerStatuses") or ()
@@ -72,7 +78,7 @@ def _ran_seconds(status: Mapping[str, Any]) -> float | None:
     known = [(start, end) for start, end in times if start is not None and end is not None]
     if not known:
         return None
-    return max(0.0, max(end for _, end in known) - min(start for start, _ in known))
+    return min(start for start, _ in known), max(end for _, end in known)
 
 
 def _at_s(text: str | None) -> float | None:

@@ -17,7 +17,10 @@ from fleetd.actuators.slurm_jobs import SlurmJobs
 from fleetd.actuators.webhook import Webhook
 from fleetd.config.files import ControllerConfig
 from fleetd.ports import Actuator, Clock, JobEnds
-from fleetd.system import run_blocking
+from fleetd.system import run_on_daemon
+
+# What waits for a server does so on a thread of its own (one a worker of the dispatcher, and one a look): the ledger's
+# threads are never used up by a server that hangs.
 
 
 def build_actuator(config: ControllerConfig, folder: Path, clock: Clock) -> tuple[Actuator, JobEnds | None]:
@@ -27,7 +30,7 @@ def build_actuator(config: ControllerConfig, folder: Path, clock: Clock) -> tupl
     """
     scheduler, job_ends = _scheduler(config, folder, clock)
     if config.pages is not None:
-        return Routed(scheduler, Webhook(config.pages, clock=clock, run_blocking=run_blocking)), job_ends
+        return Routed(scheduler, Webhook(config.pages, clock=clock, run_blocking=run_on_daemon)), job_ends
     return scheduler, job_ends
 
 
@@ -39,10 +42,10 @@ def _scheduler(config: ControllerConfig, folder: Path, clock: Clock) -> tuple[Ac
             commands = Commands(timeout_s=slurm.timeout_seconds, environment=slurm_environment(slurm, os.environ))
             return Slurm(slurm, commands=commands, clock=clock), SlurmJobs(slurm, commands=commands)
         case KubernetesConfig() as kubernetes:
-            api = Api(kubernetes, clock=clock, run_blocking=run_blocking)
-            return Kubernetes(kubernetes, api=api, clock=clock), KubernetesJobs(kubernetes, api=api)
+            api = Api(kubernetes, clock=clock, run_blocking=run_on_daemon)
+            return Kubernetes(kubernetes, api=api, clock=clock), KubernetesJobs(kubernetes, api=api, clock=clock)
         case WebhookConfig() as webhook:
-            return Webhook(webhook, clock=clock, run_blocking=run_blocking), None
+            return Webhook(webhook, clock=clock, run_blocking=run_on_daemon), None
         case _:
             assert_never(config.actuator)
 

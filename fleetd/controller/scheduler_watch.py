@@ -13,11 +13,14 @@ from fleetd.core.scheduler import differences
 from fleetd.model.event import JobEnded
 from fleetd.model.host import Lifecycle
 from fleetd.model.ids import HostName
+from fleetd.model.job import EndedJob
 from fleetd.model.journal import JournalEntry
 from fleetd.ports import Actuator, ActuatorError, Clock, JobEnds, StoreError
 
 _log = structlog.get_logger(__name__)
 
+TOGETHER = 256
+"""Ends of jobs that are judged side by side."""
 SEEN_MAX = 100_000
 """Ended jobs that are known not to be new; the oldest are forgotten. Slurm shows them for minutes."""
 
@@ -91,7 +94,8 @@ class SchedulerWatch:
         standing = await self._actuator.standing(tuple(before))
         # An order that was open, or a hold that changed, while the scheduler was asked: what it said is old.
         unchanged = [h for name, h in self._judge.hosts.items() if before.get(name) is h.held]
-        for difference in differences(unchanged, standing, busy | self._dispatcher.busy):
+        at_most = self._judge.policy.budgets.quarantines.allowed(len(before))
+        for difference in differences(unchanged, standing, busy | self._dispatcher.busy, close_at_most=at_most):
             self.differences_total += 1
             _log.warning("the scheduler differs from the ledger", host=difference.host, closed=difference.closed)
             await self._judge.submit(difference)
@@ -107,15 +111,24 @@ class SchedulerWatch:
 
     async def hear(self, job_ends: JobEnds) -> None:
         """Have the jobs judged that ended since the last look. Raises ActuatorError, StoreError."""
-        for end in await job_ends.ended(tuple(self._judge.hosts)):
-            if not self._first_time(end.host, end.job, end.ran_seconds):
-                continue
-            try:
-                await self._judge.submit(JobEnded(host=end.host, job=end.job, ok=end.ok, ran_seconds=end.ran_seconds))
-            except StoreError:
-                self._seen.pop(_key(end.host, end.job, end.ran_seconds), None)
-                raise
-            self.jobs_ended_total += 1
+        ends = await job_ends.ended(tuple(self._judge.hosts))
+        new = [end for end in ends if self._first_time(end.host, end.job, end.ran_seconds)]
+        for start in range(0, len(new), TOGETHER):
+            # Side by side, because one sync of the disk serves them all: a job of 1,000 hosts ends on each of them.
+            outcomes = await asyncio.gather(*map(self._ended, new[start : start + TOGETHER]), return_exceptions=True)
+            for outcome in outcomes:
+                if isinstance(outcome, BaseException):
+                    for end in new[start + TOGETHER :]:
+                        self._seen.pop(_key(end.host, end.job, end.ran_seconds), None)
+                    raise outcome
+
+    async def _ended(self, end: EndedJob) -> None:
+        try:
+            await self._judge.submit(JobEnded(host=end.host, job=end.job, ok=end.ok, ran_seconds=end.ran_seconds))
+        except StoreError:
+            self._seen.pop(_key(end.host, end.job, end.ran_seconds), None)  # the next look tells it again
+            raise
+        self.jobs_ended_total += 1
 
     def _first_time(self, host: HostName, job: str, ran_seconds: float) -> bool:
         key = _key(host, job, ran_seconds)

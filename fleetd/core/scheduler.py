@@ -26,7 +26,7 @@ class Stands(Protocol):
 
 
 def differences(
-    hosts: Iterable[Host], standing: Mapping[HostName, Stands], busy: Collection[HostName]
+    hosts: Iterable[Host], standing: Mapping[HostName, Stands], busy: Collection[HostName], *, close_at_most: int
 ) -> tuple[SchedulerDiffers, ...]:
     """Hosts that their scheduler treats otherwise than was ordered.
 
@@ -34,17 +34,20 @@ def differences(
         hosts: as they are now, in the ledger.
         standing: as the scheduler has them; of one that is left out nothing is known.
         busy: hosts with an open order, which is about to change this.
+        close_at_most: so many held hosts that are open are told at once, the first by name. When very many are (the
+            scheduler has lost its state, or a dry run is over), a human has the time to see it and to stop it.
     """
-    found = []
+    found, to_close = [], []
     for host in hosts:
         stands = standing.get(host.name)
         if stands is None or host.name in busy or host.state is Lifecycle.RETIRED:
             continue
-        if host.held and not stands.closed:
-            found.append(SchedulerDiffers(host=host.name, closed=False))
+        # Who repairs a host may let work start on it to see whether it runs; it is looked at when he has ended that.
+        if host.held and not stands.closed and host.state is not Lifecycle.REPAIRING:
+            to_close.append(SchedulerDiffers(host=host.name, closed=False))
         elif not host.held and stands.closed and stands.order_id is not None:
             found.append(SchedulerDiffers(host=host.name, closed=True))
-    return tuple(found)
+    return (*found, *sorted(to_close, key=lambda differs: differs.host)[:close_at_most])
 
 
 def obstructed(draft: Draft, event: OrderObstructed) -> None:

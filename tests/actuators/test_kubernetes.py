@@ -268,7 +268,7 @@ def test_pods_are_told_to_leave_and_sent_away_when_their_time_is_over(
 
 
 def test_the_ends_of_pods_are_heard_of_also_over_an_expired_watch(cluster: Cluster, config: KubernetesConfig) -> None:
-    source = KubernetesJobs(config, api=api(config))
+    source = KubernetesJobs(config, api=api(config), clock=StillClock())
     hosts = [HostName("n1"), HostName("n2")]
 
     def heard() -> list[tuple[str, str, bool, float]]:
@@ -292,12 +292,19 @@ def test_the_ends_of_pods_are_heard_of_also_over_an_expired_watch(cluster: Clust
     assert heard() == [("n1", "train/e", True, 10.0)]
 
 
+def test_pods_that_ended_long_ago_are_no_news(cluster: Cluster, config: KubernetesConfig) -> None:
+    cluster.add_pod("old", "n1")
+    cluster.end_pod("old", "Failed")
+    late = StillClock(wall=NOW_S + 3700)
+    assert asyncio.run(KubernetesJobs(config, api=api(config), clock=late).ended([HostName("n1")])) == ()
+
+
 def test_no_right_is_asked_for_that_is_not_used(cluster: Cluster, config: KubernetesConfig) -> None:
     cluster.add_pod("job", "n1")
     do(kubernetes(config), quarantine(drain=Drain.CHECKPOINT))
     do(kubernetes(config, StillClock(wall=NOW_S + 3601)), quarantine(drain=Drain.CHECKPOINT))
     asyncio.run(kubernetes(config).standing([HostName("n1")]))
-    source = KubernetesJobs(config, api=api(config))
+    source = KubernetesJobs(config, api=api(config), clock=StillClock())
     asyncio.run(source.ended([]))
     asyncio.run(source.ended([]))
     assert set(cluster.asked) == granted()

@@ -5,10 +5,10 @@ from dataclasses import dataclass, replace
 import pytest
 
 from fleetd.core.scheduler import differences
-from fleetd.model.event import OperatorReleased, OperatorRetires, OrderObstructed, SchedulerDiffers
+from fleetd.model.event import OperatorReleased, OperatorRepairs, OperatorRetires, OrderObstructed, SchedulerDiffers
 from fleetd.model.finding import FaultClass, Verdict
 from fleetd.model.host import Lifecycle
-from fleetd.model.ids import OrderId
+from fleetd.model.ids import HostName, OrderId
 from fleetd.model.order import Drain, Notify, Quarantine, Release
 from tests.core.make_core import H1, POLICY, Driven, burnt, hello
 
@@ -61,14 +61,35 @@ def test_only_what_is_ours_or_missing_is_a_difference(
     host = (held() if is_held else healthy()).known
     standing = {} if stands is None else {H1: stands}
     expected = () if differs is None else (SchedulerDiffers(host=H1, closed=differs),)
-    assert differences([host], standing, ()) == expected
-    assert differences([host], standing, {H1}) == (), "an order is open that changes it"
+    assert differences([host], standing, (), close_at_most=9) == expected
+    assert differences([host], standing, {H1}, close_at_most=9) == (), "an order is open that changes it"
 
 
 def test_a_retired_host_is_left_as_it_stands() -> None:
     d = held()
     d.send(OperatorRetires(host=H1, who="ann", reason="old"))
-    assert differences([d.known], {H1: OPEN}, ()) == ()
+    assert differences([d.known], {H1: OPEN}, (), close_at_most=9) == ()
+
+
+def test_who_repairs_a_host_may_open_it() -> None:
+    d = held()
+    d.send(OperatorRepairs(host=H1, who="ann", reason="new GPU"))
+    assert differences([d.known], {H1: OPEN}, (), close_at_most=9) == ()
+
+
+def test_not_more_hosts_are_closed_at_once_than_the_budget_allows_but_any_number_is_opened() -> None:
+    one, free = held().known, healthy().known
+    held_hosts = [replace(one, name=HostName(f"h{n}")) for n in (3, 1, 2)]
+    free_hosts = [replace(free, name=HostName(f"f{n}")) for n in range(3)]
+    standing = {host.name: OPEN for host in held_hosts} | {host.name: OURS for host in free_hosts}
+    found = differences([*held_hosts, *free_hosts], standing, (), close_at_most=2)
+    assert [(d.host, d.closed) for d in found] == [
+        ("f0", True),
+        ("f1", True),
+        ("f2", True),
+        ("h1", False),
+        ("h2", False),
+    ]
 
 
 def test_a_held_host_that_somebody_opened_is_closed_again_and_he_is_told_where_to_release_it() -> None:
