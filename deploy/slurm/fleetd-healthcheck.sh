@@ -6,7 +6,8 @@
 # its proof. `cannot tell` (the agent is down, an answer is missing) changes nothing: silence is no sign of health, and
 # none of a fault. Always ends with 0: Slurm would drain the node for a script that fails.
 export PATH=/usr/local/bin:/usr/bin:/bin:/usr/local/sbin:/usr/sbin
-OURS="fleetd-check:"
+OURS="fleetd-check:" # begins our reasons, and END ends them: one that somebody has added to is his
+END="~fleetd"
 TIMEOUT="timeout --kill-after=1 10"
 
 node=${SLURMD_NODENAME:-$(hostname -s)}
@@ -21,8 +22,8 @@ case $state in *DRAIN* | *FAIL*) closed=yes ;; *) closed=no ;; esac
 
 if [ "$code" = 1 ] && [ "$closed" = no ] && [ -z "$reason" ]; then
     why=$(printf '%s' "$said" | tr '\n[]' ' ()' | cut -c 1-200)
-    $TIMEOUT scontrol update NodeName="$node" State=DRAIN Reason="$OURS $why"
+    $TIMEOUT scontrol update NodeName="$node" State=DRAIN Reason="$OURS $why $END"
 elif [ "$code" = 0 ] && [ "$closed" = yes ]; then
-    case $reason in "$OURS"*) $TIMEOUT scontrol update NodeName="$node" State=UNDRAIN ;; esac
+    case $reason in "$OURS"*"$END ["*) $TIMEOUT scontrol update NodeName="$node" State=UNDRAIN ;; esac
 fi
 exit 0

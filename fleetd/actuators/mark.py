@@ -8,8 +8,7 @@ from typing import Self
 
 from fleetd.model.ids import HostName, OrderId
 
-HOST_PREFIX = "fleetd-check:"
-"""Begins the reason of a drain by the host's own health check (deploy/slurm): it gives way to the controller's."""
+_CHECK_PREFIX = "fleetd-check:"
 _PREFIX = "fleetd:"
 _END = " ~fleetd"
 REASON_CHARS_MAX = 240
@@ -41,6 +40,11 @@ class Mark:
         if not reason.startswith(_PREFIX) or not reason.endswith(_END):
             return None
         return cls.of_id(reason.removeprefix(_PREFIX).partition(": ")[0])
+
+
+def by_health_check(reason: str) -> bool:
+    """Whether the host's own health check (deploy/slurm) closed the node: that gives way to the controller's order."""
+    return reason.startswith(_CHECK_PREFIX) and reason.endswith(_END)
 
 
 def number_of(order_id: OrderId) -> int:

@@ -15,7 +15,7 @@ from fleetd.actuators import slurm_text
 from fleetd.actuators.claims import Claims
 from fleetd.actuators.command import Answer, Commands
 from fleetd.actuators.config import SlurmConfig
-from fleetd.actuators.mark import HOST_PREFIX, Mark, number_of, reason_of
+from fleetd.actuators.mark import Mark, by_health_check, number_of, reason_of
 from fleetd.actuators.slurm_leave import Leaving
 from fleetd.actuators.slurm_text import NodeView
 from fleetd.model.ids import HostName
@@ -155,7 +155,7 @@ class Slurm:
 
 def _gives_way(view: NodeView) -> bool:
     """Whether nobody's will stands in our way: the node is open, or closed by its own health check alone."""
-    if view.reason.startswith(HOST_PREFIX):
+    if by_health_check(view.reason):
         return True
     return not view.closed and (not view.reason or view.reason in NOBODYS)
 

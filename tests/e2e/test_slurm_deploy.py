@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from fleetd.ports import ActuatorObjection
 from tests.actuators import slurm_cluster
 from tests.actuators.slurm_cluster import SlurmCluster
 from tests.actuators.waiting import wait_until
@@ -79,7 +80,9 @@ def drained(site: Site, node: str) -> bool:
 def test_a_standing_fault_closes_the_node_until_it_is_gone(site: Site) -> None:
     site.say("h01", 1, "bad: gpu 2 [SN 17]\nfell off the bus")
     wait_until(lambda: drained(site, "h01"), "the health check closes it")
-    assert site.cluster.show("h01", "Reason").startswith("fleetd-check: bad: gpu 2 (SN 17) fell off the bus [root@")
+    assert site.cluster.show("h01", "Reason").startswith(
+        "fleetd-check: bad: gpu 2 (SN 17) fell off the bus ~fleetd [root@"
+    )
     assert not drained(site, "h02")
     site.say("h01", 3, "cannot tell: no agent")
     site.say("h02", 3, "cannot tell: no agent")
@@ -116,6 +119,11 @@ def test_a_drain_of_a_person_is_left_alone_by_the_health_check(site: Site) -> No
     script = str(site.folder / "bin" / "fleetd-healthcheck.sh")
     assert subprocess.run([script], env={"SLURMD_NODENAME": "h01"}, check=True, timeout=60).returncode == 0
     assert site.cluster.show("h01", "Reason").startswith("alice: bad PSU")
+    site.cluster.drain("h01", "fleetd-check: bad ~fleetd; alice: bad PSU")
+    subprocess.run([script], env={"SLURMD_NODENAME": "h01"}, check=True, timeout=60)
+    assert "alice" in site.cluster.show("h01", "Reason"), "she has added to it: it is hers"
+    with pytest.raises(ActuatorObjection, match="alice"):
+        done(slurm(site.cluster), quarantine("h01"))
     site.cluster.resume("h01")
 
 
