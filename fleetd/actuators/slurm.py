@@ -7,7 +7,6 @@ reason would be lost; the look is as close to the change as it can be.
 """
 
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass
 
 import structlog
 
@@ -28,14 +27,6 @@ NOBODYS = frozenset({"Not responding", "Node unexpectedly rebooted"})
 """What Slurm itself writes on a node that is down: no person's words, and it may be back in service any moment."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Attempt:
-    """One attempt at an order. What it found out is not acted on when that took too long: it is looked at anew."""
-
-    not_after_s: float
-    """Elapsed time."""
-
-
 class Slurm:
     """The `Actuator` of a Slurm cluster."""
 
@@ -54,10 +45,7 @@ class Slurm:
         if isinstance(order, Notify):
             return Receipt(order_id=order.id, done=True, why="logged; nobody else is told: no webhook is configured")
         node = self._claims.node_of(order.host)
-        attempt = _Attempt(not_after_s=self._clock.elapsed_s() + self._config.timeout_seconds)
-        if isinstance(order, Release):
-            return await self._undrain(order, node, attempt)
-        return await self._drain(order, node, attempt)
+        return await (self._undrain(order, node) if isinstance(order, Release) else self._drain(order, node))
 
     async def standing(self, hosts: Collection[HostName]) -> Mapping[HostName, Standing]:
         """How Slurm treats the nodes of these hosts. Raises ActuatorError."""
@@ -78,7 +66,8 @@ class Slurm:
 
     # ── orders ──────────────────────────────────────────────────────────────────────────────────────────────────────
 
-    async def _drain(self, order: Quarantine, node: str, attempt: _Attempt) -> Receipt:
+    async def _drain(self, order: Quarantine, node: str) -> Receipt:
+        seen_s = self._clock.elapsed_s()
         view = await self._look(node)
         if view is None:
             raise ActuatorObjection(
@@ -96,12 +85,12 @@ class Slurm:
         if mark is not None and mark.number > number_of(order.id):
             return Receipt(order_id=order.id, done=True, why=f"stale: {node} is drained by the later {mark.order_id}")
         if mark is None or not view.closed:
-            await self._change(attempt, node, "State=DRAIN", f"Reason={reason_of(order.id, order.why)}")
+            await self._change(seen_s, node, "State=DRAIN", f"Reason={reason_of(order.id, order.why)}")
             await self._read_back(node, order)
         gone = await self._leaving.look(order, node)
         return Receipt(order_id=order.id, done=gone.done, why=f"{node} drained in Slurm; {gone.why}")
 
-    async def _undrain(self, order: Release, node: str, attempt: _Attempt) -> Receipt:
+    async def _undrain(self, order: Release, node: str) -> Receipt:
         view = await self._look(node)
         if view is None:
             # Not an objection: a node that was taken out of the cluster has nothing of ours on it. Should it come
@@ -119,7 +108,11 @@ class Slurm:
         if mark.number > number_of(order.id):
             return Receipt(order_id=order.id, done=True, why=f"stale: {node} is drained by the later {mark.order_id}")
         await self._leaving.forget(node, mark.order_id)
-        await self._change(attempt, node, "State=UNDRAIN")  # it alone leaves DOWN, and who else closed it, as they are
+        seen_s = self._clock.elapsed_s()
+        again = await self._look(node)  # the jobs have taken a while
+        if again is None or again.reason != view.reason:
+            raise ActuatorError(f"{node} has changed while its jobs were looked at; it is looked at again")
+        await self._change(seen_s, node, "State=UNDRAIN")  # it alone leaves DOWN, and who else closed it, as they are
         after = await self._look(node)
         if after is not None and Mark.of_reason(after.reason) is not None and after.closed:
             raise ActuatorError(f"{node} is still drained after scontrol undrained it")
@@ -145,8 +138,9 @@ class Slurm:
             raise ActuatorError(f"scontrol show node {node} showed {len(views)} others")
         return views[0]
 
-    async def _change(self, attempt: _Attempt, node: str, *changes: str) -> None:
-        if self._clock.elapsed_s() > attempt.not_after_s:
+    async def _change(self, seen_s: float, node: str, *changes: str) -> None:
+        """Change a node as it was seen, unless that was too long ago (on the monotonic clock)."""
+        if self._clock.elapsed_s() > seen_s + self._config.timeout_seconds:
             raise ActuatorError("Slurm answered too slowly to act on what it said; it is asked again")
         answer = await self._commands.run(self._config.scontrol, "update", f"NodeName={node}", *changes)
         if answer.code != 0:
