@@ -206,9 +206,9 @@ class SlurmCluster:
         return found[1].strip() if found else ""
 
     def times_drained(self, node: str) -> int:
-        """How often slurmctld set the node to drain, by its own log."""
+        """How often slurmctld was told to close the node for fleetd, by its own log."""
         log = (self.folder / "slurmctld.log").read_text()
-        return len(re.findall(rf"update_node: node {node} state set to DRAIN", log))
+        return len(re.findall(rf"update_node: node {node} reason set to: fleetd:", log))
 
 
 def _alive(pid: int) -> bool:
