@@ -71,14 +71,16 @@ class CutStore(SqlStore):
 class CutCommands(Commands):
     """The real commands; the process can die before and after each of them."""
 
-    def __init__(self, cluster: SlurmCluster, life: Life) -> None:
+    def __init__(self, cluster: SlurmCluster, life: Life, acts: list[str]) -> None:
         super().__init__(timeout_s=60, environment=cluster.environment)
         self._life = life
+        self._acts = acts
 
     async def run(self, *words: str) -> Answer:
         what = " ".join(words[:3])
         self._life.boundary(f"before {what}")
         answer = await super().run(*words)
+        self._acts += [word for word in words if word.startswith("State=")]
         self._life.boundary(f"after {what}")
         return answer
 
@@ -103,6 +105,8 @@ class Story:
         self._ledger = ledger
         self._fuse = fuse
         self.lives = 0
+        self.acts: list[str] = []
+        """What Slurm was told to do, by all lives together."""
         self._asked_back = False
 
     def play(self) -> None:
@@ -120,7 +124,7 @@ class Story:
         config = SlurmConfig(kind="slurm", timeout_seconds=60)
         controller = Controller(
             store=store,
-            actuator=QuietPages(config, commands=CutCommands(self._cluster, life), clock=RealClock()),
+            actuator=QuietPages(config, commands=CutCommands(self._cluster, life, self.acts), clock=RealClock()),
             policy=replace(load_policy(policy_path("default")), jobs=None),
             clock=RealClock(),
             run_blocking=run_blocking,
@@ -210,6 +214,7 @@ def test_a_death_at_any_of_them_changes_nothing_that_counts(
         story.play()
         died += story.lives - 1
         where = fuse.passed[cut_at] if cut_at < len(fuse.passed) else "nowhere"
+        assert story.acts == ["State=DRAIN", "State=UNDRAIN"], f"killed {where}"
         assert cluster.times_drained(NODE) == drained + 1, f"killed {where}"
         assert times_opened(cluster) == opened + 1, f"killed {where}"
         assert cluster.show(NODE, "Reason") == ""
