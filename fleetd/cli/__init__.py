@@ -31,11 +31,18 @@ COMMANDS = {
     "policy": "fleetd.cli.policy:command",
     "power": "fleetd.cli.power:command",
     "rehearse": "fleetd.cli.rehearse:command",
+    "store": "fleetd.cli.store:command",
 }
 """Noun → "module:attribute" of its click command."""
 
 
-EXTRAS = {"cryptography": "controller", "numpy": "burnin", "sqlalchemy": "controller", "torch": "burnin"}
+EXTRAS = {
+    "alembic": "controller",
+    "cryptography": "controller",
+    "numpy": "burnin",
+    "sqlalchemy": "controller",
+    "torch": "burnin",
+}
 """Top-level package → the extra that brings it. An agent's installation has none of them."""
 
 

@@ -16,9 +16,13 @@ from fleetd.controller.metrics import ControllerCollector
 from fleetd.exporter.native import BuildCollector
 from fleetd.exporter.server import Exporter
 from fleetd.ports import Actuator
+from fleetd.stores.file import in_use
 from fleetd.stores.sql import SqlStore
 from fleetd.system import RealClock, Systemd, run_blocking, setup_logging, stop_on_signals
 from fleetd.uplink.server import Server, serve
+
+LEDGER = "fleet.db"
+"""The ledger, in the state directory."""
 
 ACTUATORS: dict[str, Callable[[Path], Actuator]] = {"dryrun": lambda folder: DryRun(folder / "orders.jsonl")}
 """`actuator` → what makes it, given the state directory."""
@@ -27,14 +31,15 @@ ACTUATORS: dict[str, Callable[[Path], Actuator]] = {"dryrun": lambda folder: Dry
 def run_controller(config: ControllerConfig) -> None:
     """Run a controller until SIGTERM or SIGINT. Raises PortError or ConfigError when it cannot start."""
     setup_logging()
-    asyncio.run(_controller(config))
+    with in_use(state_dir(config.state_dir) / LEDGER):
+        asyncio.run(_controller(config))
 
 
 async def _controller(config: ControllerConfig) -> None:
     policy = load_policy(policy_path(config.policy))
     folder = state_dir(config.state_dir)
     systemd = Systemd(os.environ)
-    store = SqlStore(folder / "fleet.db")
+    store = SqlStore(folder / LEDGER)
     try:
         controller = Controller(
             store=store,

@@ -24,12 +24,15 @@ from fleetd.model.event import (
     BurninRefused,
     Event,
     FindingReceived,
+    GpuSwapped,
     HostEvent,
     JobEnded,
+    LedgerRestored,
     OperatorBurnin,
     OperatorEvent,
     OperatorQuarantined,
     OperatorReleased,
+    OperatorRepaired,
     OperatorRepairs,
     OperatorRetires,
     OutlierFound,
@@ -74,7 +77,7 @@ def judge(*, now_s: float, host: Host | None, event: Event, fleet: Fleet, policy
     return draft.step()
 
 
-def _asked(draft: Draft, event: OperatorEvent) -> Step[Host]:
+def _asked(draft: Draft, event: OperatorEvent) -> Step[Host]:  # noqa: PLR0911 - one line a kind of event
     """An operator wants something; it may be refused."""
     match event:
         case OperatorQuarantined():
@@ -85,8 +88,14 @@ def _asked(draft: Draft, event: OperatorEvent) -> Step[Host]:
             return operators.burnin(draft, event)
         case OperatorRepairs():
             return operators.repairs(draft, event)
+        case OperatorRepaired():
+            return operators.repaired(draft, event)
         case OperatorRetires():
             return operators.retires(draft, event)
+        case GpuSwapped():
+            return operators.swapped(draft, event)
+        case LedgerRestored():
+            return operators.restored(draft, event)
         case _:
             assert_never(event)
 
@@ -122,7 +131,11 @@ def _inadmissible(host: Host | None, event: Event) -> str | None:
     """Why an event is recorded and changes nothing, whatever the policy says."""
     if host is None and not isinstance(event, AgentConnected | FindingReceived):
         return f"no host `{event.host}` is known: its agent must connect once"
-    if host is not None and host.state is Lifecycle.RETIRED and not isinstance(event, OperatorReleased):
+    if (
+        host is not None
+        and host.state is Lifecycle.RETIRED
+        and not isinstance(event, OperatorReleased | LedgerRestored)
+    ):
         return "the host is retired: the event is recorded and changes nothing"
     if isinstance(event, FindingReceived) and event.finding.host != event.host:
         return f"a finding about {event.finding.host} came from {event.host}: it counts for neither"

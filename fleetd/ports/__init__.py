@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
+from fleetd.model.fact import Beginning, Fact, FactQuery
 from fleetd.model.finding import Finding
 from fleetd.model.fleet import FleetRecord
 from fleetd.model.host import Gpu, Hello, Host
@@ -17,6 +18,9 @@ from fleetd.model.journal import JournalEntry, OrderRecord, StoreImage
 from fleetd.model.logline import Cursor, LogHealth, LogLine
 from fleetd.model.order import FleetOrder, RunBurnin
 from fleetd.model.telemetry import GpuSample
+from fleetd.ports.desk import DeskDoor as DeskDoor
+from fleetd.ports.desk import Peer as Peer
+from fleetd.ports.desk import Refused as Refused
 
 # ── errors ──────────────────────────────────────────────────────────────────────────────────────────────────────────
 # PortError
@@ -188,19 +192,6 @@ class Uplink(Protocol):
 # ── controller side ─────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Peer:
-    """Who is on the other end of a connection, from its certificate (or what it says, in insecure mode)."""
-
-    name: str
-    role: str
-    """`agent`, `operator` or `viewer`."""
-
-
-class Refused(Exception):  # noqa: N818 - it is an answer, not an accident
-    """The controller says no to a peer; the message says why and what to do."""
-
-
 class AgentDoor(Protocol):
     """What the controller offers to the transport that agents come in by."""
 
@@ -224,49 +215,6 @@ class AgentDoor(Protocol):
 
     async def order_confirmed(self, host: HostName, order_id: OrderId, refused: str) -> None:
         """The agent has the order on disk (`refused` empty), or refuses it for the reason given. Raises StoreError."""
-
-
-class DeskDoor(Protocol):
-    """What the controller offers to operators, whatever the transport. Names are host names."""
-
-    async def hosts(self) -> tuple[Host, ...]:
-        """All hosts, by name."""
-
-    async def host(self, name: HostName) -> tuple[Host, tuple[GpuSample, ...], tuple[Finding, ...]]:
-        """One host with its latest samples and newest findings (at most 100, newest first). Raises Refused."""
-
-    async def quarantine(self, peer: Peer, name: HostName, reason: str, *, expires_at_s: float | None = None) -> Host:
-        """Put an operator's hold on the host, for good or until a wall time. Raises Refused, StoreError."""
-
-    async def release(self, peer: Peer, name: HostName, reason: str, *, override: bool) -> Host:
-        """Lift the holds; without the proof that each asks for only with `override`. Raises Refused, StoreError."""
-
-    async def burnin(self, peer: Peer, name: HostName, reason: str, *, level: str | None) -> Host:
-        """Run a burn-in; None: the level that makes the host healthy or releasable. Raises Refused, StoreError."""
-
-    async def repair(self, peer: Peer, name: HostName, reason: str) -> Host:
-        """Leave the host to a person until he orders a burn-in. Raises Refused, StoreError."""
-
-    async def retire(self, peer: Peer, name: HostName, reason: str) -> Host:
-        """Take the host out of the fleet for good. Raises Refused, StoreError."""
-
-    async def fleet(self) -> FleetRecord:
-        """Tripped budgets, the kill switch, open incidents."""
-
-    async def rearm_budget(self, peer: Peer, reason: str) -> FleetRecord:
-        """Let automatic quarantines through again after budgets tripped. Raises Refused, StoreError."""
-
-    async def stop_automation(self, peer: Peer, reason: str) -> FleetRecord:
-        """Stop every automatic action at once. Raises Refused, StoreError."""
-
-    async def resume_automation(self, peer: Peer, reason: str) -> FleetRecord:
-        """Take the kill switch back. Raises Refused, StoreError."""
-
-    async def close_incident(self, peer: Peer, incident: str, reason: str, *, acquit: bool) -> FleetRecord:
-        """Close an incident; its hosts are acquitted, or judged as they are. Raises Refused, StoreError."""
-
-    async def explain(self, name: HostName) -> tuple[tuple[float, str], ...]:
-        """Why the host is where it is: (wall time, sentence) a step, oldest first. Raises Refused, StoreError."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -315,6 +263,15 @@ class Store(Protocol):
 
     def journal(self, *, after: int, limit: int) -> tuple[tuple[int, JournalEntry], ...]:
         """The entries of the whole fleet after a position (0: from the first), in order. Raises StoreError."""
+
+    def beginning(self) -> Beginning:
+        """Where the journal begins: at nothing, or where older entries were pruned. Raises StoreError."""
+
+    def facts(self, query: FactQuery) -> tuple[Fact, ...]:
+        """What entries say in short, in their order. Raises StoreError.
+
+        Notable ones after position 0 begin with how the hosts stood where the journal begins, beyond the limit.
+        """
 
     def history(self, host: HostName, *, limit: int) -> tuple[JournalEntry, ...]:
         """The newest entries of one host, oldest first. Raises StoreError."""
