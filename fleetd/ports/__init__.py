@@ -11,8 +11,7 @@ from typing import Protocol
 
 from fleetd.model.fact import Beginning, Fact, FactQuery
 from fleetd.model.finding import Finding
-from fleetd.model.fleet import FleetRecord
-from fleetd.model.host import Gpu, Hello, Host
+from fleetd.model.host import Gpu, Hello
 from fleetd.model.ids import FindingId, GpuId, HostName, OrderId, SpoolId
 from fleetd.model.journal import JournalEntry, OrderRecord, StoreImage
 from fleetd.model.logline import Cursor, LogHealth, LogLine

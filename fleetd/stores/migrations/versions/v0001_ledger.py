@@ -52,4 +52,4 @@ def upgrade() -> None:
 
 def downgrade() -> None:
     """Refused: there is nothing before it."""
-    raise RuntimeError("the ledger has no schema before 1")
+    raise RuntimeError("there is none before schema 1")

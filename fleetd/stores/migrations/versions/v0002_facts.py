@@ -12,7 +12,7 @@ down_revision = "0001"
 
 _PAGE = 2000
 _ALWAYS = frozenset({"JobEnded"})
-"""Kinds that a report counts although no host changes by them, as far as schema 1 had them."""
+"""Kinds that a report counts although no host changes by them, as far as schema 1 had them; overrides are, too."""
 
 
 def upgrade() -> None:
@@ -63,7 +63,8 @@ def _fill(connection: sa.Connection) -> None:
             host, name = body.get("host"), (body.get("host") or {}).get("name", "")
             before = was.get(name, "unknown") if host else _fleet(fleet)
             weight = _weight(host) if host else ()
-            notable = kind in _ALWAYS or (host is not None and weighs.get(name) != weight)
+            counted = kind in _ALWAYS or bool(body.get("event", {}).get("override"))
+            notable = counted or (host is not None and weighs.get(name) != weight)
             if host:
                 was[name], weighs[name] = _summary(host), weight
             fleet = body.get("fleet") or fleet
