@@ -3,22 +3,16 @@
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
 
 import sqlalchemy as sa
-from sqlalchemy.dialects.sqlite import insert as sqlite_insert
 
-from fleetd.model.event import FindingReceived, JobEnded
+from fleetd.model.event import JobEnded
 from fleetd.model.fact import (
     Beginning,
     Fact,
     FactQuery,
     beginning_facts,
     fact_of,
-    fleet_summary,
-    is_notable,
-    person_of,
-    summary,
 )
 from fleetd.model.finding import Finding
 from fleetd.model.fleet import FleetRecord
@@ -30,7 +24,11 @@ from fleetd.ports import StoreError
 from fleetd.stores import codec, upgrade
 from fleetd.stores.file import engine_of, one_line, see_it_is_whole
 from fleetd.stores.memory import JOB_ENDS_KEPT, QUARANTINES_KEPT, RECENT, RECENT_KEPT
+from fleetd.stores.rows import Rows
 from fleetd.stores.schema import anchor, baseline, findings, fleet, hosts, journal, orders, spools
+
+_NAMES_AT_ONCE = 500
+"""In one query; SQLite takes up to 32,766."""
 
 
 class SqlStore:
@@ -97,53 +95,18 @@ class SqlStore:
 
     def commit(self, entries: Sequence[JournalEntry]) -> None:
         """Write the entries in one transaction. Raises StoreError; then nothing of them is written."""
-        newest = sa.select(journal.c.body).order_by(journal.c.id.desc()).limit(1)
-        before: dict[str, Host | None] = {}
+        newest = sa.select(journal.c.id, journal.c.body).order_by(journal.c.id.desc()).limit(1)
         with self._guarded(write=True) as connection:
-            last: str | None = connection.execute(newest).scalar()
-            record: FleetRecord | None = None
+            last = connection.execute(newest).first()
+            rows = Rows(
+                position=0 if last is None else last.id,
+                last=None if last is None else last.body,
+                record=_fleet(connection),
+                stood=_hosts(connection, sorted({entry.host.name for entry in entries if entry.host is not None})),
+            )
             for entry in entries:
-                last = codec.chained(codec.dump_entry(entry), last)
-                if entry.host is None:
-                    record = record if record is not None else _fleet(connection)
-                    self._write(connection, entry, last, was=fleet_summary(record), notable=False)
-                else:
-                    name = entry.host.name
-                    old = before[name] if name in before else _host(connection, name)
-                    notable = is_notable(entry.event, old, entry.host)
-                    self._write(connection, entry, last, was=summary(old), notable=notable)
-                    before[name] = entry.host
-                record = entry.fleet if entry.fleet is not None else record
-
-    def _write(self, connection: sa.Connection, entry: JournalEntry, text: str, *, was: str, notable: bool) -> None:
-        host = None if entry.host is None else entry.host.name
-        body: dict[str, Any] = {"host": host, "kind": type(entry.event).__name__, "body": text, "at_s": entry.at_s}
-        body |= {"who": person_of(entry.event), "was": was, "notable": notable}
-        written = connection.execute(sa.insert(journal).values(**body))
-        position = written.inserted_primary_key[0] if written.inserted_primary_key else 0
-        if entry.host is not None:
-            _upsert(connection, hosts, {"name": host}, {"body": codec.dump_host(entry.host)})
-        if isinstance(entry.event, FindingReceived):
-            finding = entry.event.finding
-            row = {"position": position, "host": host, "body": codec.dump_finding(finding)}
-            connection.execute(sqlite_insert(findings).values(id=finding.id, **row).on_conflict_do_nothing())
-            if entry.progress is not None:
-                key = {"host": host, "spool": entry.progress.spool}
-                _upsert(connection, spools, key, {"seq": entry.progress.seq})
-        if entry.fleet is not None:
-            _upsert(connection, fleet, {"id": 1}, {"body": codec.dump_fleet(entry.fleet)})
-        for order in entry.orders:
-            row = {
-                "id": order.id,
-                "position": position,
-                "host": host,
-                "kind": type(order).__name__,
-                "issued_at_s": order.issued_at_s,
-                "done": False,
-                "result": "",
-                "body": codec.dump_order(order),
-            }
-            connection.execute(sqlite_insert(orders).values(**row).on_conflict_do_nothing())
+                rows.add(entry)
+            rows.write(connection)
 
     def finding_known(self, finding: FindingId) -> bool:
         """Whether the finding was committed and is not pruned yet. Raises StoreError."""
@@ -254,9 +217,15 @@ def _conditions(query: FactQuery, *, after: int) -> Iterator[sa.ColumnElement[bo
             yield column == wanted
 
 
-def _host(connection: sa.Connection, name: HostName) -> Host | None:
-    body = connection.execute(sa.select(hosts.c.body).where(hosts.c.name == name)).scalar()
-    return None if body is None else codec.load_host(body)
+def _hosts(connection: sa.Connection, names: Sequence[HostName]) -> dict[HostName, Host]:
+    """Those of the hosts that are known."""
+    found: dict[HostName, Host] = {}
+    for start in range(0, len(names), _NAMES_AT_ONCE):
+        some = hosts.c.name.in_(names[start : start + _NAMES_AT_ONCE])
+        for body in connection.execute(sa.select(hosts.c.body).where(some)).scalars():
+            host = codec.load_host(body)
+            found[host.name] = host
+    return found
 
 
 def _fleet(connection: sa.Connection) -> FleetRecord:
@@ -269,8 +238,3 @@ def _newest(connection: sa.Connection, kinds: tuple[type, ...], limit: int) -> t
     named = journal.c.kind.in_([kind.__name__ for kind in kinds])
     query = sa.select(journal.c.body).where(named).order_by(journal.c.id.desc()).limit(limit)
     return tuple(codec.load_entry(body) for body in reversed(list(connection.execute(query).scalars())))
-
-
-def _upsert(connection: sa.Connection, table: sa.Table, key: dict[str, Any], values: dict[str, Any]) -> None:
-    statement = sqlite_insert(table).values(**key, **values)
-    connection.execute(statement.on_conflict_do_update(index_elements=list(key), set_=values))
