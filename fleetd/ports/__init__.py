@@ -17,6 +17,7 @@ from fleetd.model.journal import JournalEntry, OrderRecord, StoreImage
 from fleetd.model.logline import Cursor, LogHealth, LogLine
 from fleetd.model.order import FleetOrder, RunBurnin
 from fleetd.model.telemetry import GpuSample
+from fleetd.ports.desk import AlertsTaken as AlertsTaken
 from fleetd.ports.desk import DeskDoor as DeskDoor
 from fleetd.ports.desk import Peer as Peer
 from fleetd.ports.desk import Refused as Refused
