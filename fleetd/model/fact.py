@@ -119,9 +119,9 @@ def fleet_summary(record: FleetRecord) -> str:
 
 
 def person_of(event: AnyEvent) -> str | None:
-    """Who asked for it; None when nobody did."""
+    """Who asked for it, by his name alone; None when nobody did, or fleetd itself."""
     who: str | None = getattr(event, "who", None)
-    return who
+    return None if who is None or who == OURS else who.removeprefix("operator:")
 
 
 def is_notable(event: AnyEvent, before: Host | None, after: Host | None) -> bool:

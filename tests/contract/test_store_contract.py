@@ -322,7 +322,7 @@ def test_facts_are_found_by_person_time_host_and_weight(store: Store) -> None:
 
     assert positions(notable=True) == [1, 3]  # the second finding changed nothing that a report counts
     assert positions(people=True) == [3, 4]
-    assert positions(who="eve") == [3]
+    assert positions(who="eve") == [3, 4]
     assert positions(event="FindingReceived", after=1) == [2]
     assert positions(since_s=8.0) == [4]
     assert positions(until_s=8.0, host=HostName("h01")) == [1, 2, 3]

@@ -68,8 +68,14 @@ def _fill(connection: sa.Connection) -> None:
             if host:
                 was[name], weighs[name] = _summary(host), weight
             fleet = body.get("fleet") or fleet
-            who = body.get("event", {}).get("who")
-            row = {"id": position, "at_s": body.get("at_s"), "who": who, "was": before, "notable": notable}
+            who = (body.get("event", {}).get("who") or "").removeprefix("operator:")
+            row = {
+                "id": position,
+                "at_s": body.get("at_s"),
+                "who": None if who in {"", "fleetd"} else who,
+                "was": before,
+                "notable": notable,
+            }
             filled.append(row)
         if filled:
             connection.execute(update, filled)
