@@ -165,6 +165,11 @@ def _found(draft: Draft, finding: Finding) -> None:
         )
         return
     objection = finding.why
+    if finding.verdict is Verdict.NOT_JUDGED and draft.record.stopped is not None and not pending.by_operator:
+        draft.set(pending=None)
+        draft.say(f"not judged while automation is stopped: {objection}; no attempt is used up")
+        draft.burnin(pending.level, f"again, automation was stopped: {pending.order_id}")
+        return
     if finding.verdict is Verdict.PASS:
         if finding.level == pending.level and not finding.culprits:
             _passed(draft, finding)

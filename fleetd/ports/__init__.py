@@ -15,7 +15,7 @@ from fleetd.model.host import Gpu, Hello
 from fleetd.model.ids import FindingId, GpuId, HostName, OrderId, SpoolId
 from fleetd.model.journal import JournalEntry, OrderRecord, StoreImage
 from fleetd.model.logline import Cursor, LogHealth, LogLine
-from fleetd.model.order import FleetOrder, RunBurnin
+from fleetd.model.order import AgentOrder, FleetOrder, RecallBurnin, RunBurnin
 from fleetd.model.telemetry import GpuSample
 from fleetd.ports.desk import AlertsTaken as AlertsTaken
 from fleetd.ports.desk import DeskDoor as DeskDoor
@@ -176,12 +176,14 @@ class Uplink(Protocol):
         spool: Spool,
         telemetry: Callable[[], tuple[GpuSample, ...]],
         accept: Callable[[RunBurnin], Awaitable[str]],
+        recall: Callable[[RecallBurnin], None],
     ) -> None:
         """Serve until cancelled.
 
         On every connection: send `hello()`, resend everything unacknowledged in order, send `telemetry()` at the
         configured interval (latest wins), call `accept(order)` for each order and confirm it to the controller after
         the call returned (so the agent has it on disk); `accept` returns "" or the reason why it refuses the order.
+        `recall` is told of each burn-in that the controller takes back.
         """
 
     @property
@@ -210,7 +212,7 @@ class AgentDoor(Protocol):
     async def telemetry_received(self, host: HostName, samples: Sequence[GpuSample]) -> None:
         """Keep the latest samples; never fails."""
 
-    def orders(self, host: HostName) -> AsyncIterator[RunBurnin]:
+    def orders(self, host: HostName) -> AsyncIterator[AgentOrder]:
         """Orders for this host, those not yet confirmed first; ends when a newer connection of the host takes over."""
 
     async def order_confirmed(self, host: HostName, order_id: OrderId, refused: str) -> None:

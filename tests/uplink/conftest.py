@@ -15,7 +15,7 @@ from fleetd.model.finding import DeviceFault, FaultClass, Finding, Scope, Severi
 from fleetd.model.fleet import FleetRecord, Stopped
 from fleetd.model.host import Gpu, Hello, Host, Lifecycle
 from fleetd.model.ids import BootId, FindingId, GpuId, HostName, OrderId, SpoolId
-from fleetd.model.order import RunBurnin
+from fleetd.model.order import AgentOrder, RecallBurnin, RunBurnin
 from fleetd.model.telemetry import GpuSample
 from fleetd.ports import Peer, Refused, StoreError
 from fleetd.system import RealClock
@@ -39,7 +39,7 @@ class FakeAgentDoor:
         self.repeats: list[int] = []
         self.samples: dict[HostName, tuple[GpuSample, ...]] = {}
         self.confirmed: list[tuple[OrderId, str]] = []
-        self.to_send: list[RunBurnin] = []
+        self.to_send: list[AgentOrder] = []
         self.refuse = ""
         self.fail_next_finding = False
         self.hold_findings: asyncio.Event | None = None
@@ -84,11 +84,11 @@ class FakeAgentDoor:
         self.samples[host] = tuple(samples)
         await self._tell()
 
-    async def orders(self, host: HostName) -> AsyncIterator[RunBurnin]:
+    async def orders(self, host: HostName) -> AsyncIterator[AgentOrder]:
         self.open_order_streams += 1
         try:
             for order in self.to_send:
-                if order.host == host:
+                if isinstance(order, RecallBurnin) or order.host == host:
                     yield order
             await asyncio.Event().wait()
         finally:
@@ -276,13 +276,16 @@ class Bench:
         *,
         as_host: str = "h01",
         accept: Callable[[RunBurnin], Awaitable[str]] | None = None,
+        recall: Callable[[RecallBurnin], None] = lambda _: None,
         telemetry: Callable[[], tuple[GpuSample, ...]] = lambda: (),
     ) -> AsyncIterator[None]:
         async def take(_order: RunBurnin) -> str:
             return ""
 
         task = asyncio.create_task(
-            uplink.run(hello=lambda: hello(as_host), spool=spool, telemetry=telemetry, accept=accept or take)
+            uplink.run(
+                hello=lambda: hello(as_host), spool=spool, telemetry=telemetry, accept=accept or take, recall=recall
+            )
         )
         try:
             yield
