@@ -8,9 +8,9 @@ from rich.console import Console
 from rich.table import Table
 
 from fleetd.cli.connection import ask, connected
+from fleetd.cli.duration import seconds
 from fleetd.cli.failure import Failure
 from fleetd.cli.jsonout import write_json
-from fleetd.cli.store import seconds
 from fleetd.model.fact import Fact, FactQuery
 from fleetd.model.ids import HostName
 from fleetd.system import RealClock

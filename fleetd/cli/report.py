@@ -10,14 +10,13 @@ from rich.console import Console
 from rich.table import Table
 
 from fleetd.cli.connection import ask, connected
+from fleetd.cli.duration import seconds
 from fleetd.cli.failure import CANNOT_JUDGE, Failure
 from fleetd.cli.jsonout import write_json
 from fleetd.cli.report_page import page
 from fleetd.cli.report_words import columns, heading
-from fleetd.cli.store import seconds
-from fleetd.compose.ledger import ledger as open_ledger
-from fleetd.core import report as core
-from fleetd.core.report import DEFINITIONS, DIVISIONS, Division, Report, Sums, rates
+from fleetd.core.report import report
+from fleetd.core.sums import DAY_S, DEFINITIONS, DIVISIONS, MAX_DAYS, Division, Report, Sums, rates
 from fleetd.model.fact import Fact, FactQuery
 from fleetd.ports import Store, StoreError
 from fleetd.system import RealClock
@@ -61,10 +60,10 @@ def command(
     """
     until_s = RealClock().wall_s()
     window_s = seconds(last)
-    if not 0 < window_s <= core.MAX_DAYS * core.DAY_S:
-        raise Failure(f"report: --last {last} is no window: more than nothing, and at most {core.MAX_DAYS}d")
+    if not 0 < window_s <= MAX_DAYS * DAY_S:
+        raise Failure(f"report: --last {last} is no window: more than nothing, and at most {MAX_DAYS}d")
     facts = _of_ledger(ledger) if ledger is not None else _of_controller(desk)
-    found = core.report(facts, since_s=until_s - window_s, until_s=until_s)
+    found = report(facts, since_s=until_s - window_s, until_s=until_s)
     if html_path is not None:
         _write(html_path, page(found, by=by, objective=objective))
     if not write_json(json_path, as_json(found, objective=objective)):
@@ -107,6 +106,10 @@ def _of_controller(desk: DeskConfig) -> tuple[Fact, ...]:
 def _of_ledger(path: Path) -> tuple[Fact, ...]:
     if not path.is_file():
         raise Failure(f"{path}: there is no such file; --ledger names a controller's `fleet.db` or a copy of one")
+    try:
+        from fleetd.compose.ledger import ledger as open_ledger  # noqa: PLC0415 - see below
+    except ModuleNotFoundError as error:  # operators ask a controller, and need no database
+        raise Failure(f"report: --ledger needs `{error.name}`: pip install 'fleetd[controller]'") from error
     try:
         with open_ledger(path) as store:
             return tuple(_pages(store))

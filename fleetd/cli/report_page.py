@@ -5,7 +5,7 @@ from datetime import UTC, datetime
 from html import escape
 
 from fleetd.cli.report_words import columns, heading
-from fleetd.core.report import DEFINITIONS, DIVISIONS, Day, Division, Report, Sums, rates
+from fleetd.core.sums import DEFINITIONS, DIVISIONS, Day, Division, Report, Sums, rates
 
 _WIDTH, _HEIGHT = 900, 160
 _STYLE = """

@@ -2,7 +2,7 @@
 
 from datetime import UTC, datetime
 
-from fleetd.core.report import DAY_S, Report, Sums, rates
+from fleetd.core.sums import DAY_S, Report, Sums, rates
 
 
 def heading(found: Report, objective: float) -> list[str]:

@@ -1,7 +1,6 @@
 """`fleetd store`: look after a controller's ledger: check, back up, restore, prune, upgrade."""
 
 import os
-import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime
@@ -9,6 +8,7 @@ from pathlib import Path
 
 import click
 
+from fleetd.cli.duration import seconds
 from fleetd.cli.failure import BAD, Failure
 from fleetd.cli.jsonout import write_json
 from fleetd.compose import keeping
@@ -18,8 +18,6 @@ from fleetd.ports import StoreError
 from fleetd.stores.keep import copy, prune
 from fleetd.system import RealClock, setup_logging, user_name
 
-_SECONDS = {"s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0, "w": 7 * 86400.0}
-_DURATION = re.compile(r"([0-9]{1,6})([smhdw])")
 KEEP_MIN_S = 86400.0
 """Budgets, storms and probations look back hours: a ledger that keeps less than a day would forget what they count."""
 
@@ -117,20 +115,15 @@ def prune_old(ledger: Path, keep: str, json_path: str | None) -> None:
 @command.command("upgrade")
 @_ledger_option
 def upgrade(ledger: Path) -> None:
-    """Bring a ledger to this version's schema, as a starting controller does; it cannot be taken back."""
+    """Bring a ledger to this version's schema, as a starting controller does; it cannot be taken back.
+
+    It is one transaction: it needs about as much free room as the ledger has, for as long as it takes.
+    """
     _there(ledger)
     setup_logging()
     with _failures():
         keeping.upgrade(ledger)
     click.echo(f"{ledger}: up to date")
-
-
-def seconds(text: str) -> float:
-    """A duration like `90d` in seconds. Raises Failure."""
-    match = _DURATION.fullmatch(text.strip())
-    if match is None:
-        raise Failure(f"{text!r:.40} is no duration: a number and s, m, h, d or w, such as 90d")
-    return int(match[1]) * _SECONDS[match[2]]
 
 
 def _there(path: Path) -> None:

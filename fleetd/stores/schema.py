@@ -28,6 +28,7 @@ journal = sa.Table(
     sa.Column("notable", sa.Boolean),
     sa.Index("journal_by_host", "host", "id"),
     sa.Index("journal_by_kind", "kind", "id"),
+    sa.Index("journal_by_time", "at_s"),
     sa.Index("journal_by_person", "id", sqlite_where=sa.text("who IS NOT NULL")),
     sa.Index("journal_notable", "id", sqlite_where=sa.text("notable")),
 )

@@ -24,6 +24,7 @@ import resource
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 from dataclasses import fields
 from pathlib import Path
@@ -239,7 +240,7 @@ def load(agents: int, seconds: float, port: int) -> dict[str, float]:
             while '"listening"' not in (folder / "log").read_text() and "listening" not in (folder / "log").read_text():
                 if controller.poll() is not None:
                     sys.exit((folder / "log").read_text())
-                time.sleep(0.1)
+                threading.Event().wait(0.1)
             for first in range(0, agents, AGENTS_A_PROCESS):
                 count = min(AGENTS_A_PROCESS, agents - first)
                 words = ["--work", f"127.0.0.1:{port}", str(first), str(count), str(seconds)]
@@ -253,13 +254,13 @@ def load(agents: int, seconds: float, port: int) -> dict[str, float]:
                 if worker.stdout.readline() != "ready\n":
                     sys.exit("agents could not connect and qualify")
             began, cpu = time.perf_counter(), cpu_s(controller.pid)
-            time.sleep(TELEMETRY_S)  # every agent has begun to send telemetry
+            threading.Event().wait(TELEMETRY_S)  # every agent has begun to send telemetry
             began, cpu = time.perf_counter(), cpu_s(controller.pid)
             for worker in workers:
                 assert worker.stdin is not None
                 worker.stdin.write("go\n")
                 worker.stdin.flush()
-            time.sleep(seconds)
+            threading.Event().wait(seconds)
             cores = (cpu_s(controller.pid) - cpu) / (time.perf_counter() - began)
             memory = memory_mib(controller.pid)
             results = [json.loads(worker.communicate()[0]) for worker in workers]

@@ -2,6 +2,8 @@
 
 import json
 import re
+import subprocess
+import sys
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
@@ -202,3 +204,10 @@ def test_the_report_of_a_ledger_needs_no_controller(tmp_path: Path) -> None:
     (tmp_path / "text.db").write_text("no ledger" * 100)
     damaged = CliRunner().invoke(main, ["report", "--ledger", str(tmp_path / "text.db")])
     assert (damaged.exit_code, len(damaged.stderr.splitlines())) == (3, 1)
+
+
+@pytest.mark.parametrize("noun", ["audit", "report", "hold", "hook"])
+def test_what_asks_a_controller_needs_no_database(noun: str) -> None:
+    code = f"import sys, fleetd.cli.{noun}; print([m for m in ('sqlalchemy', 'alembic', 'numpy') if m in sys.modules])"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"

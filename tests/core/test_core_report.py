@@ -7,7 +7,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fleetd.core.report import DAY_S, DIVISIONS, MAX_DAYS, Report, Sums, percentile, rates, report
+from fleetd.core.report import report
+from fleetd.core.sums import DAY_S, DIVISIONS, MAX_DAYS, Report, Sums, percentile, rates
 from fleetd.model.fact import BEGINNING, Fact, Kind
 from fleetd.model.host import Lifecycle
 from fleetd.model.ids import HostName
