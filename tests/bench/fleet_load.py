@@ -68,6 +68,7 @@ class Agent:
         self._number = number
         self._channel = open_channel(address, None, receive_max_bytes=1 << 20)
         self._call: Any = None
+        self._writing = asyncio.Lock()
         self._seq = 0
         self._sent_s: dict[int, float] = {}
         self.latencies_s: list[float] = []
@@ -94,7 +95,7 @@ class Agent:
             place=Place(pool="bench"),
             at_s=time.time(),
         )
-        await self._call.write(agent_pb2.AgentMessage(hello=hello_to_pb(hello, SpoolId("spool"))))
+        await self._write(agent_pb2.AgentMessage(hello=hello_to_pb(hello, SpoolId("spool"))))
         while (message := await self._call.read()) is not grpc.aio.EOF:  # type: ignore[attr-defined]
             match message.WhichOneof("kind"):
                 case "ack":
@@ -106,9 +107,13 @@ class Agent:
                     raise RuntimeError(str(message))
         raise RuntimeError(f"{self.host}: the controller ended the stream")
 
+    async def _write(self, message: agent_pb2.AgentMessage) -> None:
+        async with self._writing:  # gRPC takes one message of a stream at a time
+            await self._call.write(message)
+
     async def _burn(self, order: agent_pb2.RunBurnin) -> None:
         confirmed = agent_pb2.OrderConfirmed(order_id=order.id)
-        await self._call.write(agent_pb2.AgentMessage(order_confirmed=confirmed))
+        await self._write(agent_pb2.AgentMessage(order_confirmed=confirmed))
         ended = BurninEnded(
             id=FindingId(f"{order.id}/end"),
             host=self.host,
@@ -147,13 +152,13 @@ class Agent:
         self._seq += 1
         self._sent_s[self._seq] = time.perf_counter()
         pb = spooled_to_pb(Spooled(seq=self._seq, finding=finding))
-        await self._call.write(agent_pb2.AgentMessage(finding=pb))
+        await self._write(agent_pb2.AgentMessage(finding=pb))
 
     async def tell_telemetry(self, start_in_s: float) -> None:
         """Send telemetry in its rhythm until cancelled."""
         await asyncio.sleep(start_in_s)
         while True:
-            await self._call.write(self._telemetry)
+            await self._write(self._telemetry)
             await asyncio.sleep(TELEMETRY_S)
 
     @property

@@ -1,6 +1,7 @@
 """Pruning, backup and restore: what may go goes, what is open stays, and what is left can still be checked."""
 
 import json
+import os
 import re
 import sqlite3
 import subprocess
@@ -287,3 +288,26 @@ def test_check_says_what_is_wrong_and_upgrade_what_is_old(tmp_path: Path) -> Non
     assert "fleetd store upgrade" in run("check", "--ledger", old).stderr
     assert run("upgrade", "--ledger", old).exit_code == 0
     assert run("check", "--ledger", old).exit_code == 0
+
+
+def test_a_second_controller_on_one_ledger_is_refused_at_its_start(tmp_path: Path) -> None:
+    config = tmp_path / "controller.yaml"
+    config.write_text(
+        f"apiVersion: fleetd/v1\nkind: Controller\nstate_dir: {tmp_path}\n"
+        "server: {listen: '127.0.0.1:0', insecure: true}\nexporter: {listen: '127.0.0.1:0'}\n"
+    )
+    root = Path(__file__).parents[2]
+    with in_use(tmp_path / "fleet.db"):  # by the first
+        second = subprocess.run(
+            [sys.executable, "-m", "fleetd", "controller", "--config", config],
+            capture_output=True,
+            text=True,
+            check=False,
+            cwd=root,
+            env={**os.environ, "PYTHONPATH": str(root)},
+        )
+    assert (second.returncode, second.stderr.splitlines()) == (
+        2,
+        [f"fleetd: {tmp_path / 'fleet.db'}: a controller has this ledger: stop it first"],
+    )
+    assert not (tmp_path / "fleet.db").exists()

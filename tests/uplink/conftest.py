@@ -11,13 +11,15 @@ from typing import Any
 
 import pytest
 
+from fleetd.model.alert import Alert
+from fleetd.model.fact import BEGINNING, Fact, FactQuery
 from fleetd.model.finding import DeviceFault, FaultClass, Finding, Scope, Severity
 from fleetd.model.fleet import FleetRecord, Stopped
 from fleetd.model.host import Gpu, Hello, Host, Lifecycle
 from fleetd.model.ids import BootId, FindingId, GpuId, HostName, OrderId, SpoolId
 from fleetd.model.order import AgentOrder, RecallBurnin, RunBurnin
 from fleetd.model.telemetry import GpuSample
-from fleetd.ports import Peer, Refused, StoreError
+from fleetd.ports import AlertsTaken, Peer, Refused, StoreError
 from fleetd.system import RealClock
 from fleetd.uplink.client import GrpcUplink
 from fleetd.uplink.config import DeskConfig, ServerConfig, UplinkConfig
@@ -107,6 +109,8 @@ class FakeDeskDoor:
         self.record = FleetRecord(stopped=Stopped(who="operator:ann", reason="roll-out", at_s=1.0))
         self.known = {HostName(f"h{i:02d}"): host(f"h{i:02d}") for i in range(3)}
         self.done: list[tuple[Peer, str, str]] = []
+        self.all_facts: list[Fact] = []
+        self.queries: list[FactQuery] = []
 
     def _known(self, name: HostName) -> Host:
         if name not in self.known:
@@ -131,6 +135,22 @@ class FakeDeskDoor:
 
     async def retire(self, peer: Peer, name: HostName, reason: str) -> Host:
         return self._do(peer, "retire", name, reason)
+
+    async def repaired(self, peer: Peer, name: HostName, reason: str) -> Host:
+        return self._do(peer, "repaired", name, reason)
+
+    async def swap(self, peer: Peer, name: HostName, reason: str, *, old: GpuId, new: GpuId) -> Host:
+        return self._do(peer, f"swap {old} {new}", name, reason)
+
+    async def facts(self, query: FactQuery) -> tuple[Fact, ...]:
+        self.queries.append(query)
+        begin = [f for f in self.all_facts if f.event == BEGINNING and query.after == 0]
+        rest = [f for f in self.all_facts if f.event != BEGINNING and f.position > query.after]
+        return (*begin, *rest[: query.limit])
+
+    async def alerts(self, peer: Peer, alerts: Sequence[Alert]) -> AlertsTaken:
+        self.done += [(peer, f"alert {alert.id}", repr(alert)) for alert in alerts]
+        return AlertsTaken(taken=len(alerts), refused=("X: no host\x1b[31m",))
 
     def _do(self, peer: Peer, verb: str, name: HostName, reason: str) -> Host:
         self.done.append((peer, f"{verb} {name}", reason))
