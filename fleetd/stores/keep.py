@@ -119,6 +119,7 @@ def _sweep(connection: sa.Connection, pinned: _Pinned) -> int:
     if begins is None:
         return 0
     old = connection.execute(sa.select(journal.c.id, journal.c.at_s).where(journal.c.id <= begins)).all()
+    _delete_findings(connection, begins, pinned)
     return _delete(connection, [(row.id, row.at_s) for row in old], pinned)[1]
 
 
@@ -163,7 +164,7 @@ def _prune_page(connection: sa.Connection, path: Path, before_s: float, pinned: 
     done = sa.and_(orders.c.position <= cut, orders.c.done.is_(other=True))
     return Pruned(
         entries=gone,
-        findings=_delete_findings(connection, first, cut, pinned),
+        findings=_delete_findings(connection, cut, pinned),
         orders=connection.execute(sa.delete(orders).where(done)).rowcount,
         kept=kept,
     )
@@ -191,8 +192,9 @@ def _delete(connection: sa.Connection, rows: list[tuple[int, float]], pinned: _P
     return len(gone), len(rows) - len(gone)
 
 
-def _delete_findings(connection: sa.Connection, first: int, cut: int, pinned: _Pinned) -> int:
-    old = connection.execute(sa.select(findings.c.id).where(findings.c.position <= cut, findings.c.position > first))
+def _delete_findings(connection: sa.Connection, cut: int, pinned: _Pinned) -> int:
+    """Delete findings up to a position that nothing rests on; those that something rested on before are few."""
+    old = connection.execute(sa.select(findings.c.id).where(findings.c.position <= cut))
     gone = [{"finding": found} for found in old.scalars() if found not in pinned.evidence]
     if gone:
         connection.execute(sa.delete(findings).where(findings.c.id == sa.bindparam("finding")), gone)

@@ -40,6 +40,7 @@ findings = sa.Table(
     sa.Column("host", sa.Text, nullable=False),
     sa.Column("body", sa.Text, nullable=False),
     sa.Index("findings_by_host", "host", "position"),
+    sa.Index("findings_by_position", "position"),
 )
 spools = sa.Table(
     "spools",

@@ -16,7 +16,7 @@ from fleetd.cli import main
 from fleetd.compose import keeping
 from fleetd.core.chain import BrokenJournal, unbroken
 from fleetd.core.rehearse import rehearse
-from fleetd.model.event import AutomationStopped, JobEnded, OperatorReleased
+from fleetd.model.event import AutomationStopped, JobEnded, OperatorBurnin, OperatorReleased
 from fleetd.model.fact import BEGINNING, FactQuery
 from fleetd.model.host import Host, Lifecycle
 from fleetd.model.ids import HostName
@@ -102,6 +102,8 @@ def test_a_pruned_ledger_goes_on_and_is_pruned_again(tmp_path: Path) -> None:
     made.at(NOW, AutomationStopped(who="operator:ann", reason="r"))
     with closing(SqlStore(path)) as store:
         store.commit(made.entries[done:])
+        for order in (order for entry in made.entries[done:] for order in entry.orders):
+            store.finish_order(order.id, "done")
     assert whole(path).entries > 0
     again = prune(path, before_s=NOW + DAY)
     assert whole(path).entries == 1  # the newest stays
@@ -114,6 +116,23 @@ def test_a_pruned_ledger_goes_on_and_is_pruned_again(tmp_path: Path) -> None:
         assert store.load().fleet.stopped is not None
         # The condemnation stays in the history of the serial, and its evidence with it.
         assert [f.id for f in store.findings(HostName("h1"), limit=9)] == ["h1/bad"]
+
+
+def test_evidence_goes_when_nothing_rests_on_it_any_more(tmp_path: Path) -> None:
+    """h2's proof was kept for its sake; a newer one took its place."""
+    made = a_year()
+    path = ledger_of(made, tmp_path)
+    prune(path, before_s=NOW - 90 * DAY)
+    with closing(SqlStore(path)) as store:
+        assert [f.id for f in store.findings(HostName("h2"), limit=9)] == ["h2/pass"]
+        ordered = made.at(NOW, OperatorBurnin(host=HostName("h2"), who="ann", reason="r", level="smoke"))
+        order = ordered[0].orders[0].id
+        newer = made.at(NOW + 60, burnin("h2", "h2/again", NOW + 60, order=order, bad=False))
+        store.commit([*ordered, *newer])
+    prune(path, before_s=NOW - 90 * DAY)
+    with closing(SqlStore(path)) as store:
+        assert [f.id for f in store.findings(HostName("h2"), limit=9)] == ["h2/again"]
+    assert whole(path).entries > 90
 
 
 def test_open_orders_stay_with_their_entries(tmp_path: Path) -> None:

@@ -25,6 +25,7 @@ def upgrade() -> None:
     ):
         op.add_column("journal", column)
     _fill(op.get_bind())
+    op.create_index("findings_by_position", "findings", ["position"])
     op.create_index("journal_by_time", "journal", ["at_s"])
     op.create_index("journal_by_person", "journal", ["id"], sqlite_where=sa.text("who IS NOT NULL"))
     op.create_index("journal_notable", "journal", ["id"], sqlite_where=sa.text("notable"))
