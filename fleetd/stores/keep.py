@@ -236,8 +236,12 @@ def put_in_place(copied: Path, path: Path, *, aside: str) -> Path | None:
     Whoever opens `path` in between finds no ledger, never half of two. Raises StoreError.
     """
     kept: Path | None = None
+    wal = Path(f"{copied}-wal")
+    if wal.exists() and wal.stat().st_size:
+        raise StoreError(f"{copied}: its last entries are still beside it: something has it open")
     try:
-        for suffix in ("-wal", "-shm", ""):
+        # The file before its log: SQLite drops a log without a file, and would play one on a file that is not its own.
+        for suffix in ("", "-wal", "-shm"):
             part = Path(f"{path}{suffix}")
             if part.exists():
                 kept = Path(f"{path}.{aside}")
