@@ -149,11 +149,7 @@ class Desk:
         """Return (wall time, why) of each step of a host, oldest first. Raises Refused, StoreError."""
         self._known(name)
         steps: list[tuple[float, str]] = []
-
-        def read() -> None:
-            steps.extend((entry.at_s, entry.why) for entry in self._store.history(name, limit=STEPS_SHOWN))
-
-        await self._run_blocking(read)
+        await self._run_blocking(lambda: steps.extend(self._store.reasons(name, limit=STEPS_SHOWN)))
         return tuple(steps)
 
     async def facts(self, query: FactQuery) -> tuple[Fact, ...]:

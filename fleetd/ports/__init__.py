@@ -278,6 +278,9 @@ class Store(Protocol):
     def history(self, host: HostName, *, limit: int) -> tuple[JournalEntry, ...]:
         """The newest entries of one host, oldest first. Raises StoreError."""
 
+    def reasons(self, host: HostName, *, limit: int) -> tuple[tuple[float, str], ...]:
+        """When and why the newest entries of one host were decided, oldest first. Raises StoreError."""
+
     def findings(self, host: HostName, *, limit: int) -> tuple[Finding, ...]:
         """The newest findings of one host, newest first. Raises StoreError."""
 

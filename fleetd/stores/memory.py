@@ -107,6 +107,10 @@ class MemoryStore:
         """Return the newest entries of one host, oldest first."""
         return tuple(e for e in self._journal if e.host is not None and e.host.name == host)[-limit:]
 
+    def reasons(self, host: HostName, *, limit: int) -> tuple[tuple[float, str], ...]:
+        """Return when and why the newest entries of one host were decided, oldest first."""
+        return tuple((entry.at_s, entry.why) for entry in self.history(host, limit=limit))
+
     def findings(self, host: HostName, *, limit: int) -> tuple[Finding, ...]:
         """Return the newest findings of one host, newest first."""
         return tuple(reversed([f for f in self._findings.values() if f.host == host]))[:limit]

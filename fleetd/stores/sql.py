@@ -175,10 +175,16 @@ class SqlStore:
 
     def history(self, host: HostName, *, limit: int) -> tuple[JournalEntry, ...]:
         """Return the newest entries of one host, oldest first. Raises StoreError."""
+        return tuple(codec.load_entry(body) for body in self._newest_of(host, limit))
+
+    def reasons(self, host: HostName, *, limit: int) -> tuple[tuple[float, str], ...]:
+        """Return when and why the newest entries of one host were decided, oldest first. Raises StoreError."""
+        return tuple(codec.load_reason(body) for body in self._newest_of(host, limit))
+
+    def _newest_of(self, host: HostName, limit: int) -> list[str]:
         query = sa.select(journal.c.body).where(journal.c.host == host).order_by(journal.c.id.desc()).limit(limit)
         with self._guarded() as connection:
-            rows = list(connection.execute(query).scalars())
-        return tuple(codec.load_entry(body) for body in reversed(rows))
+            return list(connection.execute(query).scalars())[::-1]
 
     def findings(self, host: HostName, *, limit: int) -> tuple[Finding, ...]:
         """Return the newest findings of one host, newest first. Raises StoreError."""

@@ -242,6 +242,7 @@ def test_newest_first_and_limits(store: Store) -> None:
     store.commit([_entry(_received(_burnin(f"f{n}")), why=f"w{n}", seq=n) for n in range(1, 6)])
     assert [f.id for f in store.findings(HostName("h01"), limit=2)] == ["f5", "f4"]
     assert [e.why for e in store.history(HostName("h01"), limit=2)] == ["w4", "w5"]
+    assert store.reasons(HostName("h01"), limit=2) == ((7.25, "w4"), (7.25, "w5"))
 
 
 RECORD = FleetRecord(
