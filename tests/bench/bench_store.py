@@ -6,7 +6,8 @@
 Makes a ledger of 10,000 hosts with 8 GPUs each and 1,000,000 entries (a few minutes, about 4 GiB, removed afterwards),
 then measures in processes of their own: the start of a controller on it up to the moment at which it could serve, and
 the page of a host: its state, newest findings and why (`fleetd host show`, `fleetd host explain`), through the desk.
-Exit code 1 when a target is missed. The file is dropped from the cache before the start where that is allowed.
+Exit code 1 when a target is missed. Times are wall times: on a machine that is busy with other things look at the CPU
+time beside them. The file is dropped from the cache before the start where that is allowed.
 """
 
 import argparse

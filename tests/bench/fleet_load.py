@@ -10,7 +10,8 @@ an agent from fewer. Measured over the window, after all have qualified:
 - CPU of the controller: at most one core; its memory: below 600 MiB;
 - CPU an agent: from the fewest to the most agents it must not grow by more than a fifth.
 
-Exit code 1 when a target is missed. Plain text on loopback: TLS costs at the handshake. An agent takes one descriptor
+Exit code 1 when a target is missed. The agents need about a core themselves: on fewer than two free ones the latency is
+that of the waiting for a core. Plain text on loopback: TLS costs at the handshake. An agent takes one descriptor
 and one local port here, and one descriptor in the controller: `ulimit -n` above twice the agents (it is raised to the
 hard limit), and as many in `net.ipv4.ip_local_port_range`.
 """
