@@ -226,6 +226,7 @@ def measure(path: Path, hosts: int) -> None:
         return [await page(HostName(f"host-{n * 104729 % hosts:05d}")) for n in range(PAGES)]
 
     seconds = asyncio.run(pages())
+    page_cpu_s = (time.process_time() - cpu_s) / PAGES
     store.close()
     status = Path("/proc/self/status").read_text()
     rss = next(int(line.split()[1]) for line in status.splitlines() if line.startswith("VmHWM"))
@@ -235,7 +236,7 @@ def measure(path: Path, hosts: int) -> None:
         "rss_mib": rss / 1024,
         "page_p50_s": statistics.median(seconds),
     }
-    print(json.dumps(found | {"cpu_s": cpu_s, "page_max_s": max(seconds)}))
+    print(json.dumps(found | {"cpu_s": cpu_s, "page_max_s": max(seconds), "page_cpu_s": page_cpu_s}))
 
 
 def forget(path: Path) -> bool:
@@ -271,7 +272,7 @@ def main() -> None:
     ready, cpu = f"{found['ready_s']:.2f} s", f"{found['cpu_s']:.2f} s of CPU"
     print(f"file opened and looked at: {found['open_s']:.2f} s; controller ready: {ready} ({cpu}; < {READY_S:g} s)")
     pages = f"median {found['page_p50_s'] * 1e3:.0f} ms, max {found['page_max_s'] * 1e3:.0f} ms"
-    print(f"host page: {pages} (< {PAGE_S * 1e3:g} ms)")
+    print(f"host page: {pages} ({found['page_cpu_s'] * 1e3:.0f} ms of CPU; < {PAGE_S * 1e3:g} ms)")
     print(f"memory: {found['rss_mib']:.0f} MiB")
     sys.exit(found["ready_s"] >= READY_S or found["page_max_s"] >= PAGE_S)
 
