@@ -13,7 +13,7 @@ from fleetd.cli.connection import ask, connected
 from fleetd.cli.failure import Failure
 from fleetd.cli.jsonout import write_json
 from fleetd.model.host import Host
-from fleetd.model.ids import HostName
+from fleetd.model.ids import GpuId, HostName
 from fleetd.system import RealClock
 from fleetd.uplink.desk import DeskConfig
 
@@ -127,6 +127,28 @@ def burnin(desk: DeskConfig, name: str, reason: str, level: str | None, json_pat
 def repair(desk: DeskConfig, name: str, reason: str, json_path: str | None) -> None:
     """Leave a host to a person: nothing is run on it until `fleetd host burnin`."""
     _changed(ask(desk, lambda client: client.repair(HostName(name), reason)), json_path)
+
+
+@command.command()
+@click.argument("name")
+@click.option("--reason", required=True, help="What was repaired; it stays in the host's history.")
+@connected
+@_json_option
+def repaired(desk: DeskConfig, name: str, reason: str, json_path: str | None) -> None:
+    """Say that a repair is over: the host runs the burn-in that proves it."""
+    _changed(ask(desk, lambda client: client.repaired(HostName(name), reason)), json_path)
+
+
+@command.command()
+@click.argument("name")
+@click.argument("old", metavar="GPU_OLD")
+@click.argument("new", metavar="GPU_NEW")
+@click.option("--reason", required=True, help="Why; it stays in the host's history.")
+@connected
+@_json_option
+def swapped(*, desk: DeskConfig, name: str, old: str, new: str, reason: str, json_path: str | None) -> None:
+    """Say that a GPU was exchanged (UUIDs or serials): it is counted, and the host has to prove itself."""
+    _changed(ask(desk, lambda client: client.swap(HostName(name), reason, old=GpuId(old), new=GpuId(new))), json_path)
 
 
 @command.command()

@@ -13,22 +13,27 @@ from fleetd.controller.controller import Controller
 from fleetd.controller.metrics import ControllerCollector
 from fleetd.exporter.native import BuildCollector
 from fleetd.exporter.server import Exporter
+from fleetd.stores.file import in_use
 from fleetd.stores.sql import SqlStore
 from fleetd.system import RealClock, Systemd, run_blocking, setup_logging, stop_on_signals
 from fleetd.uplink.server import Server, serve
+
+LEDGER = "fleet.db"
+"""The ledger, in the state directory."""
 
 
 def run_controller(config: ControllerConfig) -> None:
     """Run a controller until SIGTERM or SIGINT. Raises PortError or ConfigError when it cannot start."""
     setup_logging()
-    asyncio.run(_controller(config))
+    with in_use(state_dir(config.state_dir) / LEDGER):
+        asyncio.run(_controller(config))
 
 
 async def _controller(config: ControllerConfig) -> None:
     policy = load_policy(policy_path(config.policy))
     folder = state_dir(config.state_dir)
     systemd = Systemd(os.environ)
-    store = SqlStore(folder / "fleet.db")
+    store = SqlStore(folder / LEDGER)
     try:
         clock = RealClock()
         actuator, job_ends = build_actuator(config, folder, clock)

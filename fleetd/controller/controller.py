@@ -10,7 +10,7 @@ from fleetd.controller.intake import Intake
 from fleetd.controller.judge import Judge
 from fleetd.controller.scheduler_watch import SchedulerWatch, SchedulerWatchConfig
 from fleetd.controller.watch import Watch
-from fleetd.core.intent import held_back, void_since
+from fleetd.core.intent import held_back, recalled, void_since
 from fleetd.core.policy import Policy
 from fleetd.model.event import OrderObstructed
 from fleetd.model.host import Host
@@ -63,6 +63,7 @@ class Controller:
         self.dispatcher.held_back = lambda order: held_back(
             order, self.judge.hosts.get(order.host), self.judge.record.stopped
         )
+        self.dispatcher.recalled = lambda host: recalled(self.judge.hosts.get(host), self.judge.record.stopped)
         self.desk = Desk(judge=self.judge, store=store, telemetry=self.intake.telemetry, run_blocking=run_blocking)
 
     def load(self) -> None:

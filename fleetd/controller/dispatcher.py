@@ -10,7 +10,7 @@ import structlog
 
 from fleetd.controller.retries import RETRY_AFTER_MAX_S, DispatcherConfig, Trouble
 from fleetd.model.ids import HostName, OrderId
-from fleetd.model.order import FleetOrder, Notify, Order, RunBurnin
+from fleetd.model.order import AgentOrder, FleetOrder, Notify, Order, RecallBurnin, RunBurnin
 from fleetd.ports import Actuator, ActuatorError, ActuatorObjection, Clock, PortError, RunBlocking, Store, StoreError
 
 __all__ = ["Dispatcher", "DispatcherConfig"]
@@ -37,7 +37,8 @@ class Dispatcher:
         self._parked_burnins: dict[HostName, dict[OrderId, RunBurnin]] = {}  # of the present sessions
         self._ready: asyncio.Queue[HostName] = asyncio.Queue()  # bounded by the number of hosts: one entry a host
         self._burnins: dict[HostName, dict[OrderId, RunBurnin]] = {}
-        self._sessions: dict[HostName, asyncio.Queue[RunBurnin | None]] = {}
+        self._sessions: dict[HostName, asyncio.Queue[AgentOrder | None]] = {}
+        self._recalled: dict[HostName, OrderId] = {}  # what each present session was told to stop
         self._ahead_s: dict[HostName, float] = {}  # bounded by the number of hosts
         self.void_since: Callable[[Order], str | None] = lambda _order: None
         """Says why an order is not meant any more; asked right before each attempt to carry one out."""
@@ -45,6 +46,8 @@ class Dispatcher:
         """Says why an order that is meant has to wait; asked at the same moments. See `reconsider`."""
         self.on_obstacle: Callable[[FleetOrder, str], Awaitable[None]] = _nobody_hears
         """Hears why an order is not carried out, when a human is to be told. May raise StoreError: it is told again."""
+        self.recalled: Callable[[HostName], RecallBurnin | None] = lambda _host: None
+        """Says which burn-in an agent that has it is to stop; asked at the same moments."""
         self.on_session: Callable[[HostName, bool], None] = lambda _host, _there: None
         """Hears of each agent that comes and goes."""
         self.failures_total = 0
@@ -104,12 +107,23 @@ class Dispatcher:
 
     def reconsider(self, host: HostName | None = None) -> None:
         """Look again at the orders that were held back, of one host or of all: something has changed."""
-        for name in (host,) if host is not None else sorted({*self._parked, *self._parked_burnins}):
+        everybody = {*self._parked, *self._parked_burnins, *self._sessions}
+        for name in (host,) if host is not None else sorted(everybody):
             self._unpark(name)
+            self._recall(name)
             session = self._sessions.get(name)
             for order in self._parked_burnins.pop(name, {}).values():
                 if session is not None:
                     session.put_nowait(order)
+
+    def _recall(self, host: HostName) -> None:
+        """Tell the agent of a host to stop what is taken back, once a session: a later one is told again."""
+        session, recall = self._sessions.get(host), self.recalled(host)
+        if session is None or recall is None or self._recalled.get(host) == recall.order_id:
+            return
+        self._recalled[host] = recall.order_id
+        session.put_nowait(recall)
+        _log.info("burn-in recalled", host=host, order=recall.order_id, why=recall.why)
 
     def _unpark(self, host: HostName) -> None:
         if host in self._parked:
@@ -233,9 +247,9 @@ class Dispatcher:
     def _elapsed(self) -> float:
         return self._clock.elapsed_s()
 
-    async def agent_orders(self, host: HostName) -> AsyncIterator[RunBurnin]:
-        """Burn-ins for one host, the open ones first; ends when a newer connection of the host takes over."""
-        session: asyncio.Queue[RunBurnin | None] = asyncio.Queue()
+    async def agent_orders(self, host: HostName) -> AsyncIterator[AgentOrder]:
+        """Burn-ins for one host and their recalls, the open first; ends when a newer connection takes over."""
+        session: asyncio.Queue[AgentOrder | None] = asyncio.Queue()
         older = self._sessions.get(host)
         if older is not None:
             older.put_nowait(None)
@@ -244,8 +258,13 @@ class Dispatcher:
         self.on_session(host, True)  # noqa: FBT003 - a plain callback
         for order in self._burnins.get(host, {}).values():
             session.put_nowait(order)
+        self._recalled.pop(host, None)
+        self._recall(host)
         try:
             while (order_or_end := await session.get()) is not None:
+                if isinstance(order_or_end, RecallBurnin):
+                    yield order_or_end
+                    continue
                 if order_or_end.id not in self._burnins.get(host, {}):
                     continue
                 if order_or_end.not_after_s < self._clock.wall_s():
@@ -265,6 +284,7 @@ class Dispatcher:
         finally:
             if self._sessions.get(host) is session:
                 del self._sessions[host]
+                self._recalled.pop(host, None)
                 self._parked_burnins.pop(host, None)  # a later session begins with all that are open
                 self.on_session(host, False)  # noqa: FBT003 - a plain callback
 

@@ -24,12 +24,15 @@ from fleetd.model.event import (
     BurninRefused,
     Event,
     FindingReceived,
+    GpuSwapped,
     HostEvent,
     JobEnded,
+    LedgerRestored,
     OperatorBurnin,
     OperatorEvent,
     OperatorQuarantined,
     OperatorReleased,
+    OperatorRepaired,
     OperatorRepairs,
     OperatorRetires,
     OrderObstructed,
@@ -76,7 +79,7 @@ def judge(*, now_s: float, host: Host | None, event: Event, fleet: Fleet, policy
     return draft.step()
 
 
-def _asked(draft: Draft, event: OperatorEvent) -> Step[Host]:
+def _asked(draft: Draft, event: OperatorEvent) -> Step[Host]:  # noqa: PLR0911 - one line a kind of event
     """An operator wants something; it may be refused."""
     match event:
         case OperatorQuarantined():
@@ -87,8 +90,14 @@ def _asked(draft: Draft, event: OperatorEvent) -> Step[Host]:
             return operators.burnin(draft, event)
         case OperatorRepairs():
             return operators.repairs(draft, event)
+        case OperatorRepaired():
+            return operators.repaired(draft, event)
         case OperatorRetires():
             return operators.retires(draft, event)
+        case GpuSwapped():
+            return operators.swapped(draft, event)
+        case LedgerRestored():
+            return operators.restored(draft, event)
         case _:
             assert_never(event)
 
@@ -131,7 +140,7 @@ def _inadmissible(host: Host | None, event: Event) -> str | None:
     if (
         host is not None
         and host.state is Lifecycle.RETIRED
-        and not isinstance(event, OperatorReleased | OrderObstructed)
+        and not isinstance(event, OperatorReleased | OrderObstructed | LedgerRestored)
     ):
         return "the host is retired: the event is recorded and changes nothing"
     if isinstance(event, FindingReceived) and event.finding.host != event.host:
@@ -162,6 +171,11 @@ def _found(draft: Draft, finding: Finding) -> None:
         )
         return
     objection = finding.why
+    if finding.verdict is Verdict.NOT_JUDGED and draft.record.stopped is not None and not pending.by_operator:
+        draft.set(pending=None)
+        draft.say(f"not judged while automation is stopped: {objection}; no attempt is used up")
+        draft.burnin(pending.level, f"again, automation was stopped: {pending.order_id}")
+        return
     if finding.verdict is Verdict.PASS:
         if finding.level == pending.level and not finding.culprits:
             _passed(draft, finding)

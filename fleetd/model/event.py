@@ -153,12 +153,46 @@ class OperatorRepairs:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class OperatorRepaired:
+    """An operator is done with a repair: the host is to prove itself."""
+
+    host: HostName
+    who: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GpuSwapped:
+    """An operator exchanged a GPU of the host. History follows the serial: it moves with neither of the two."""
+
+    host: HostName
+    who: str
+    reason: str
+    old: GpuId
+    new: GpuId
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class OperatorRetires:
     """An operator takes the host out of the fleet for good."""
 
     host: HostName
     who: str
     reason: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LedgerRestored:
+    """The ledger was put back from a backup: what was decided on the host since then is not known any more.
+
+    Orders of that time are, to those who carried them out. So their ids must not be given to others.
+    """
+
+    host: HostName
+    who: str
+    reason: str
+    orders_skipped: int
+    """So many order numbers are left out."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -196,7 +230,16 @@ HostEvent = (
 )
 """What happens to one host by itself."""
 
-OperatorEvent = OperatorQuarantined | OperatorReleased | OperatorBurnin | OperatorRepairs | OperatorRetires
+OperatorEvent = (
+    OperatorQuarantined
+    | OperatorReleased
+    | OperatorBurnin
+    | OperatorRepairs
+    | OperatorRepaired
+    | OperatorRetires
+    | GpuSwapped
+    | LedgerRestored
+)
 """What operators ask for one host; it may be refused."""
 
 Event = HostEvent | OperatorEvent

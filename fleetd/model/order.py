@@ -68,6 +68,16 @@ class Notify:
     why: str
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RecallBurnin:
+    """Stop a burn-in that an agent has accepted. Never in the ledger: it follows from the host and the kill switch."""
+
+    order_id: OrderId
+    why: str
+
+
 Order = Quarantine | Release | RunBurnin | Notify
+AgentOrder = RunBurnin | RecallBurnin
+"""What an agent is told."""
 FleetOrder = Quarantine | Release | Notify
 """Orders that the controller's actuators carry out; the rest go to the host's agent."""

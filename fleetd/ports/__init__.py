@@ -9,13 +9,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
+from fleetd.model.fact import Beginning, Fact, FactQuery
 from fleetd.model.finding import Finding
 from fleetd.model.host import Gpu, Hello
 from fleetd.model.ids import FindingId, GpuId, HostName, OrderId, SpoolId
 from fleetd.model.journal import JournalEntry, OrderRecord, StoreImage
 from fleetd.model.logline import Cursor, LogHealth, LogLine
-from fleetd.model.order import RunBurnin
+from fleetd.model.order import AgentOrder, RecallBurnin, RunBurnin
 from fleetd.model.telemetry import GpuSample
+from fleetd.ports.desk import AlertsTaken as AlertsTaken
 from fleetd.ports.desk import DeskDoor as DeskDoor
 from fleetd.ports.desk import Peer as Peer
 from fleetd.ports.desk import Refused as Refused
@@ -191,12 +193,14 @@ class Uplink(Protocol):
         spool: Spool,
         telemetry: Callable[[], tuple[GpuSample, ...]],
         accept: Callable[[RunBurnin], Awaitable[str]],
+        recall: Callable[[RecallBurnin], None],
     ) -> None:
         """Serve until cancelled.
 
         On every connection: send `hello()`, resend everything unacknowledged in order, send `telemetry()` at the
         configured interval (latest wins), call `accept(order)` for each order and confirm it to the controller after
         the call returned (so the agent has it on disk); `accept` returns "" or the reason why it refuses the order.
+        `recall` is told of each burn-in that the controller takes back.
         """
 
     @property
@@ -225,7 +229,7 @@ class AgentDoor(Protocol):
     async def telemetry_received(self, host: HostName, samples: Sequence[GpuSample]) -> None:
         """Keep the latest samples; never fails."""
 
-    def orders(self, host: HostName) -> AsyncIterator[RunBurnin]:
+    def orders(self, host: HostName) -> AsyncIterator[AgentOrder]:
         """Orders for this host, those not yet confirmed first; ends when a newer connection of the host takes over."""
 
     async def order_confirmed(self, host: HostName, order_id: OrderId, refused: str) -> None:
@@ -259,8 +263,20 @@ class Store(Protocol):
     def journal(self, *, after: int, limit: int) -> tuple[tuple[int, JournalEntry], ...]:
         """The entries of the whole fleet after a position (0: from the first), in order. Raises StoreError."""
 
+    def beginning(self) -> Beginning:
+        """Where the journal begins: at nothing, or where older entries were pruned. Raises StoreError."""
+
+    def facts(self, query: FactQuery) -> tuple[Fact, ...]:
+        """What entries say in short, in their order. Raises StoreError.
+
+        Notable ones after position 0 begin with how the hosts stood where the journal begins, beyond the limit.
+        """
+
     def history(self, host: HostName, *, limit: int) -> tuple[JournalEntry, ...]:
         """The newest entries of one host, oldest first. Raises StoreError."""
+
+    def reasons(self, host: HostName, *, limit: int) -> tuple[tuple[float, str], ...]:
+        """When and why the newest entries of one host were decided, oldest first. Raises StoreError."""
 
     def findings(self, host: HostName, *, limit: int) -> tuple[Finding, ...]:
         """The newest findings of one host, newest first. Raises StoreError."""

@@ -1,12 +1,15 @@
 """What the controller offers to people, whatever the transport they come in by."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
+from fleetd.model.alert import Alert
+from fleetd.model.fact import Fact, FactQuery
 from fleetd.model.finding import Finding
 from fleetd.model.fleet import FleetRecord
 from fleetd.model.host import Host
-from fleetd.model.ids import HostName
+from fleetd.model.ids import GpuId, HostName
 from fleetd.model.telemetry import GpuSample
 
 
@@ -21,6 +24,16 @@ class Peer:
 
 class Refused(Exception):  # noqa: N818 - it is an answer, not an accident
     """The controller says no to a peer; the message says why and what to do."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AlertsTaken:
+    """What became of alerts."""
+
+    taken: int
+    """Findings that were new."""
+    refused: tuple[str, ...]
+    """One line each: why an alert was not taken."""
 
 
 class DeskDoor(Protocol):
@@ -43,6 +56,12 @@ class DeskDoor(Protocol):
 
     async def repair(self, peer: Peer, name: HostName, reason: str) -> Host:
         """Leave the host to a person until he orders a burn-in. Raises Refused, StoreError."""
+
+    async def repaired(self, peer: Peer, name: HostName, reason: str) -> Host:
+        """A repair is over: run the burn-in that proves the host. Raises Refused, StoreError."""
+
+    async def swap(self, peer: Peer, name: HostName, reason: str, *, old: GpuId, new: GpuId) -> Host:
+        """Take note that a GPU of the host was exchanged. Raises Refused, StoreError."""
 
     async def retire(self, peer: Peer, name: HostName, reason: str) -> Host:
         """Take the host out of the fleet for good. Raises Refused, StoreError."""
@@ -67,3 +86,9 @@ class DeskDoor(Protocol):
 
     async def explain(self, name: HostName) -> tuple[tuple[float, str], ...]:
         """Why the host is where it is: (wall time, sentence) a step, oldest first. Raises Refused, StoreError."""
+
+    async def facts(self, query: FactQuery) -> tuple[Fact, ...]:
+        """What journal entries say in short, in their order. Raises StoreError."""
+
+    async def alerts(self, peer: Peer, alerts: Sequence[Alert]) -> AlertsTaken:
+        """Make findings of what another monitor says, each counted once. Raises Refused, StoreError."""

@@ -1,5 +1,6 @@
 """The model as JSON text and back: a tag names the class of each alternative of a union, fields do the rest."""
 
+from dataclasses import dataclass
 from hashlib import blake2b
 from typing import Any
 
@@ -22,8 +23,9 @@ _CLASSES: dict[str, type] = {
         *(event.AgentConnected, event.AgentSilent, event.FindingReceived, event.BurninAccepted, event.BurninRefused),
         *(event.OutlierFound, event.Outvoted, event.JobEnded, event.Rejudged, event.TimePassed),
         *(event.OperatorQuarantined, event.OperatorReleased, event.OperatorBurnin, event.OperatorRepairs),
-        *(event.OperatorRetires, event.BudgetRearmed, event.AutomationStopped, event.AutomationResumed),
-        *(event.IncidentClosed, event.OrderObstructed, event.SchedulerDiffers),
+        *(event.OperatorRepaired, event.OperatorRetires, event.GpuSwapped, event.LedgerRestored),
+        *(event.BudgetRearmed, event.AutomationStopped, event.AutomationResumed, event.IncidentClosed),
+        *(event.OrderObstructed, event.SchedulerDiffers),
     )
 }
 """Tag → class. A class that is renamed keeps its old tag here, so that old journals stay readable."""
@@ -116,12 +118,23 @@ def dump_entry(entry: JournalEntry) -> str:
 
 _CHAIN = '{"chain":"'
 _DIGEST_CHARS = 32
+_UNCHAINED = "-"
+"""Marks the anchor of an entry of the first versions, which named none before it."""
+
+
+def digest_of(text: str | None) -> str:
+    """What the next entry says of the one before it; None: there is none before it."""
+    return blake2b((text or "").encode(), digest_size=_DIGEST_CHARS // 2).hexdigest()
 
 
 def chained(text: str, before: str | None) -> str:
     """The text of an entry that names the one before it, so that none can go or move unseen; None: it is the first."""
-    digest = blake2b((before or "").encode(), digest_size=_DIGEST_CHARS // 2).hexdigest()
-    return f'{_CHAIN}{digest}",{text[1:]}'
+    return chained_to(text, digest_of(before))
+
+
+def chained_to(text: str, anchor: str) -> str:
+    """The same, behind one of which only the anchor is left."""
+    return f'{_CHAIN}{anchor.removeprefix(_UNCHAINED)}",{text[1:]}'
 
 
 def follows(text: str, before: str | None) -> bool:
@@ -129,6 +142,18 @@ def follows(text: str, before: str | None) -> bool:
     if not text.startswith(_CHAIN):
         return before is None or not before.startswith(_CHAIN)
     return text.startswith(chained("{", before))
+
+
+def anchor_of(text: str) -> str:
+    """What is kept of an entry that is pruned, so that the one after it can still be held against it."""
+    return digest_of(text) if text.startswith(_CHAIN) else f"{_UNCHAINED}{digest_of(text)}"
+
+
+def follows_anchor(text: str, anchor: str) -> bool:
+    """Whether an entry's text follows a pruned one, of which only the anchor is left."""
+    if not text.startswith(_CHAIN):
+        return anchor.startswith(_UNCHAINED)
+    return text.startswith(f'{_CHAIN}{anchor.removeprefix(_UNCHAINED)}",')
 
 
 def load_entry(text: str) -> JournalEntry:
@@ -150,6 +175,18 @@ def load_entry(text: str) -> JournalEntry:
 
     entry: JournalEntry = _guard(build, "journal entry")
     return entry
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Reason:
+    at_s: float
+    why: str
+
+
+def load_reason(text: str) -> tuple[float, str]:
+    """When an entry was decided and why, without the rest of it: a tenth of the time. Raises StoreError."""
+    found: _Reason = _guard(lambda: msgspec.json.decode(text, type=_Reason), "journal entry")
+    return found.at_s, found.why
 
 
 def _guard(build: Any, what: str) -> Any:

@@ -152,7 +152,9 @@ def ended(order: RunBurnin | None, *, bad: int | None = None, finding: str = "f1
 async def qualify(controller: Controller) -> RunBurnin:
     """Say hello and take the first order."""
     assert await controller.intake.hello(AGENT, hello(), SPOOL) == 0
-    return await anext(controller.intake.orders(H01))
+    order = await anext(controller.intake.orders(H01))
+    assert isinstance(order, RunBurnin)
+    return order
 
 
 def test_a_new_host_is_burnt_in_and_healthy_when_it_passes() -> None:
