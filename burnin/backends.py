@@ -14,6 +14,7 @@ from typing import Any
 
 import torch
 
+from burnin.health import Facts
 from burnin.readers import open_reader
 from burnin.spec import Device
 from burnin.vote import vote_key
@@ -72,9 +73,22 @@ def discover(backend: str, *, gpus: int | None, host: str) -> dict[str, Any]:
 def _cuda_device(ordinal: int, versions: Mapping[str, str]) -> tuple[Device, tuple[int, ...]]:
     """One GPU and the processes of others on it."""
     properties = torch.cuda.get_device_properties(ordinal)
-    gpu = f"GPU-{properties.uuid}"
-    reader = open_reader("cuda", gpu)
-    facts = reader.facts()
+    reader = open_reader("cuda", f"GPU-{properties.uuid}")
+    return device_of(properties, reader.facts(), ordinal=ordinal, versions=versions), reader.processes()
+
+
+def device_of(properties: Any, facts: Facts, *, ordinal: int, versions: Mapping[str, str]) -> Device:
+    """Describe a GPU.
+
+    A part of a partitioned GPU is a device of its own: it has fewer multiprocessors and less memory, and another vote
+    key than a whole one or a part of another kind, even where torch gives both the same name.
+
+    Args:
+        properties: what torch says of it.
+        facts: what the vendor's library says of it.
+        ordinal: torch's number, which is its index where nobody knows better.
+        versions: of everything that may change a bit of a result.
+    """
     key = vote_key(
         sku=properties.name,
         sm_count=properties.multi_processor_count,
@@ -84,15 +98,14 @@ def _cuda_device(ordinal: int, versions: Mapping[str, str]) -> tuple[Device, tup
         firmware=facts.firmware,
         **versions,
     )
-    device = Device(
-        gpu=gpu,
+    return Device(
+        gpu=f"GPU-{properties.uuid}",
         index=ordinal if facts.index is None else facts.index,
         sku=properties.name,
         sm_count=properties.multi_processor_count,
         memory_bytes=properties.total_memory,
         vote_key=key,
     )
-    return device, reader.processes()
 
 
 def _versions() -> dict[str, str]:

@@ -10,7 +10,7 @@ import socket
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from importlib import import_module
 from typing import Any
 
@@ -20,8 +20,9 @@ from burnin import backends
 from burnin import inject as injection
 from burnin.collectives.fabric import Fabric, LostError, Simulated, StuckError, UnsupportedError
 from burnin.evidence import DeathKind
-from burnin.health import Reader
+from burnin.health import Felt, Reader
 from burnin.readers import open_reader
+from burnin.senses import Senses, Watch, heats, open_senses
 from burnin.spec import Case, Inject, SpecError
 from burnin.wire import (
     CheckCores,
@@ -35,19 +36,22 @@ from burnin.wire import (
     WireError,
     decode,
     encode,
+    plain,
     unpack,
 )
 from burnin.workloads import Context, MissingError, Workload, hostcpu
 
 ALIVE_EVERY_S = 0.5
+SIMULATED_LAUNCH_S = 0.001
+"""What a launch counts for on the clock of a simulated GPU: the work of a whole level warms it by a few degrees."""
 _PR_SET_PDEATHSIG = 1
 
 
 def main(line: socket.socket, setup: Mapping[str, Any]) -> None:
     """Serve requests until the line ends.
 
-    `setup`: backend; of a GPU also gpu (id), ordinal (torch's), threads, world (GPUs in the run); of one in a gang also
-    gang, see `burnin.collectives.group.Group`.
+    `setup`: backend; of a GPU also gpu (id), ordinal (torch's), threads, world (GPUs in the run), retention_s; of one
+    in a gang also gang, see `burnin.collectives.group.Group`.
     """
     torch.set_num_threads(setup.get("threads", 1))
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
@@ -94,6 +98,10 @@ class _Service:
         self._cases: dict[str, dict[str, Case]] = {}
         self._said_s = time.perf_counter()
         self._counters: Reader | None = None
+        self._felt: Senses | None = None
+        self._retention_s: float = setup.get("retention_s", 0.0)
+        self._watch: Watch | None = None
+        """Of the ballot in progress."""
 
     def answer(self, request: Request) -> dict[str, Any]:
         """Do what is asked. Raises what the libraries raise."""
@@ -117,14 +125,17 @@ class _Service:
     def _prove(self, request: Prove) -> dict[str, Any]:
         ctx = self._context(request.inject)
         case = self._case(request.workload, request.case, ctx)
-        with self._scene(case):
-            return {"proof": asdict(self._workload(request.workload).prove(ctx, case, seed=request.seed))}
+        with self._scene(case), hostcpu.only(request.core):
+            proof = self._workload(request.workload).prove(ctx, case, seed=request.seed)
+        return {"proof": asdict(replace(proof, core=request.core))}
 
     def _vote(self, request: Vote) -> dict[str, Any]:
         self._join()
         self.reached += 1
-        ctx = self._context(request.inject)
+        ctx = self._context(request.inject, start_s=request.start_s)
         case = self._case(request.workload, request.case, ctx)
+        ctx.senses.passed(request.launches * SIMULATED_LAUNCH_S, busy=True)
+        self._begin()
         try:
             with self._scene(case):
                 ballot = self._workload(request.workload).ballot(
@@ -132,7 +143,9 @@ class _Service:
                 )
         except UnsupportedError as error:
             return {"unsupported": str(error)}
-        return {"ballot": asdict(ballot), "sensors": asdict(self._reader().sensors())}
+        felt = self._watch.end() if self._watch is not None else Felt()
+        self._watch = None
+        return {"ballot": plain(ballot), "felt": asdict(felt)}
 
     def _examine(self, request: Examine) -> dict[str, Any]:
         ctx = self._context(request.inject)
@@ -147,16 +160,17 @@ class _Service:
         try:
             cases = self._workload(workload).cases(self._context(None))
         except MissingError as missing:
-            return {"cases": [], "refused": "", "missing": str(missing)}
+            return {"cases": [], "refused": "", "planted": "", "missing": str(missing)}
         if any(case.test != test for case in cases):
             raise WireError(f"{workload} has cases of another test than {test}")
-        refused = ""
+        refused = planted = ""
         if inject is not None:
             try:
-                injection.check(inject, cases)
+                able = [case for case in cases if not case.missing]
+                planted = injection.check(inject, able, heats=lambda case: heats(self._backend, case.test))
             except SpecError as error:
                 refused = str(error)
-        return {"cases": [asdict(case) for case in cases], "refused": refused, "missing": ""}
+        return {"cases": [asdict(case) for case in cases], "refused": refused, "planted": planted, "missing": ""}
 
     def _workload(self, name: str) -> Workload:
         if name not in self._workloads:
@@ -177,13 +191,32 @@ class _Service:
             self._fabric = import_module("burnin.collectives.group").Group(self._gang, device)
             self._gang = None
 
-    def _context(self, inject: Inject | None) -> Context:
-        device = backends.torch_device(self._backend, self._ordinal)
-        return Context(backend=self._backend, device=device, inject=inject, alive=self._alive, fabric=self._fabric)
+    def _context(self, inject: Inject | None, *, start_s: float | None = None) -> Context:
+        return Context(
+            backend=self._backend,
+            device=backends.torch_device(self._backend, self._ordinal),
+            inject=inject,
+            alive=self._alive,
+            fabric=self._fabric,
+            senses=self._senses(),
+            start_s=start_s,
+            retention_s=self._retention_s,
+            begin=self._begin,
+        )
+
+    def _begin(self) -> None:
+        """Feel anew. How often a simulated GPU is read must not depend on how fast this machine is."""
+        clock = time.perf_counter if self._backend != "sim" else lambda: 0.0
+        self._watch = Watch(self._senses().read, clock=clock)
+
+    def _senses(self) -> Senses:
+        if self._felt is None:
+            self._felt = open_senses(self._backend, self._gpu, self._reader())
+        return self._felt
 
     def _scene(self, case: Case) -> AbstractContextManager[None]:
         """What a planted fault may depend on; the temperature is read only by one that does."""
-        return injection.scene(injection.Scene(case=case, celsius=lambda: self._reader().sensors().celsius))
+        return injection.scene(injection.Scene(case=case, celsius=lambda: self._senses().read().temperature_celsius))
 
     def _reader(self) -> Reader:
         if self._counters is None:
@@ -191,6 +224,8 @@ class _Service:
         return self._counters
 
     def _alive(self) -> None:
+        if self._watch is not None:
+            self._watch.look()
         now_s = time.perf_counter()
         if now_s - self._said_s >= ALIVE_EVERY_S:
             self._said_s = now_s

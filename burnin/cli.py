@@ -45,6 +45,7 @@ def command() -> None:
 @click.option("--json", "json_path", type=click.Path(path_type=Path), help="Write the report; - is standard output.")
 @click.option("--html", "html_path", type=click.Path(path_type=Path), help="Write a page for people.")
 @click.option("--junit", "junit_path", type=click.Path(path_type=Path), help="Write JUnit XML.")
+@click.option("--retention", type=float, default=0.0, help="Seconds that memory must hold data, in --test hbm.")
 @click.option("--host", help="Name of this host in ids and reports.")
 @click.option("--force", is_flag=True, help="Run on GPUs that other processes use.")
 def run_command(**given: Any) -> int:
@@ -81,7 +82,7 @@ def run_command(**given: Any) -> int:
 
 def _options(
     *, backend: str, devices: str | None, gpus: int | None, level: str, tests: tuple[str, ...], seed: int | None,
-    injects: tuple[str, ...], host: str | None, force: bool,
+    injects: tuple[str, ...], host: str | None, force: bool, retention: float,
 ) -> Options:  # fmt: skip
     """What the user asked for, checked as far as it can be without starting anything. Raises SpecError."""
     chosen(level, tests)
@@ -96,6 +97,7 @@ def _options(
         devices=parse_devices(devices) if devices is not None else (),
         inject=tuple(parse_inject(text, seed=max(fresh, 0)) for text in injects),
         force=force,
+        retention_s=retention,
     )
     check(options)
     return options
@@ -169,7 +171,8 @@ def list_command() -> None:
     """List the tests: levels, backends and what each one does."""
     for declaration in TESTS.values():
         levels = ",".join(level for level in LEVELS if level in declaration.levels)
-        click.echo(f"{declaration.id:12} {levels:11} {','.join(declaration.efforts):13} {declaration.what}")
+        needs = "" if declaration.levels else f" (by --test; needs {declaration.needs})"
+        click.echo(f"{declaration.id:16} {levels:16} {','.join(declaration.efforts):13} {declaration.what}{needs}")
 
 
 @command.command("coverage")

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from enum import StrEnum
 
-from burnin.health import Sensors
+from burnin.health import Felt
 from burnin.spec import Ballot, Case, Device, Elements, Inject, Proof
 
 
@@ -18,8 +18,8 @@ class Cast:
     ballot: Ballot
     retest: bool = False
     """Whether it repeats a case because somebody was wrong in it."""
-    sensors: Sensors | None = None
-    """Read right after the launches."""
+    felt: Felt | None = None
+    """What the GPU felt during the launches."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -95,6 +95,8 @@ class Evidence:
     injuries: tuple[Injury, ...] = ()
     injected: tuple[Inject, ...] = ()
     """Faults that the user planted."""
+    cores: tuple[int, ...] = ()
+    """Cores of the host's CPU that can be asked alone for a second opinion; empty: there are not two."""
     host_cpu: str = ""
     """Why the host's CPU cannot be trusted; empty when nothing speaks against it."""
     gaps: tuple[str, ...] = ()

@@ -3,6 +3,7 @@
 None: not supported or not read. `burnin.readers` reads them.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -21,13 +22,60 @@ class Counters:
     pcie_width_max: int | None = None
 
 
+QUANTITIES = ("temperature_celsius", "power_watts", "sm_clock_hertz")
+"""What is read of a GPU while it computes."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sensors:
-    """What a GPU feels while it computes."""
+    """What a GPU feels at one moment."""
 
-    watts: float | None = None
-    celsius: float | None = None
-    hertz: float | None = None
+    temperature_celsius: float | None = None
+    """Of the core (AMD: its hot spot)."""
+    power_watts: float | None = None
+    sm_clock_hertz: float | None = None
+    limits: tuple[str, ...] = ()
+    """What holds the clock back now; empty also where that cannot be read."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Spread:
+    """One quantity over some readings."""
+
+    min: float
+    mean: float
+    max: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Felt:
+    """What a GPU felt while it computed."""
+
+    temperature_celsius: Spread | None = None
+    power_watts: Spread | None = None
+    sm_clock_hertz: Spread | None = None
+    limits: tuple[str, ...] = ()
+    """Everything that held its clock back in any reading."""
+    readings: int = 0
+
+
+def together(felt: Sequence[Felt]) -> Felt:
+    """What was felt over several stretches; means are weighted by their readings."""
+    spreads: dict[str, Spread | None] = {}
+    for name in QUANTITIES:
+        known = [(spread, one.readings) for one in felt if (spread := getattr(one, name)) is not None]
+        count = sum(readings for _, readings in known)
+        spreads[name] = (
+            Spread(
+                min=min(spread.min for spread, _ in known),
+                mean=sum(spread.mean * readings for spread, readings in known) / count,
+                max=max(spread.max for spread, _ in known),
+            )
+            if count
+            else None
+        )
+    limits = tuple(sorted({limit for one in felt for limit in one.limits}))
+    return Felt(limits=limits, readings=sum(one.readings for one in felt), **spreads)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,6 +1,6 @@
 """The verdict: from everything a run knows to who is bad, of which class, and why. Pure and torch-free.
 
-No GPU is given a hardware class without a golden it failed, a majority of at least three against it, or a repeat; and
+No GPU is given a hardware class without a golden or bound it failed, a majority of three against it, or a repeat; and
 nothing passes without positive evidence. What cannot be told is *not judged*, which is neither good nor bad.
 """
 
@@ -13,7 +13,7 @@ from burnin.evidence import Evidence, too_little
 from burnin.links import LINK_TESTS, Linked, linked, without_links
 from burnin.spec import FaultClass, Verdict
 from burnin.vote import Outcome
-from burnin.weigh import Basis, Round, Weighed, Wrong, vote_of, weigh
+from burnin.weigh import HARD, PROVED, Round, Weighed, Wrong, vote_of, weigh
 from burnin.witness import against_the_cpu, unproved
 
 
@@ -89,7 +89,7 @@ def judge(evidence: Evidence) -> Judgement:
         return judge(replace(evidence, host_cpu=unbelievable))
     nondeterministic = _nondeterministic(weighed)
     wrongs = tuple(
-        wrong for wrong in weighed.wrongs if not (wrong.test in nondeterministic and wrong.basis is not Basis.GOLDEN)
+        wrong for wrong in weighed.wrongs if not (wrong.test in nondeterministic and wrong.basis not in PROVED)
     )
     blamed = {} if evidence.gaps else _blamed(evidence, weighed, wrongs, links)
     doubts = _doubts(evidence, weighed, wrongs, blamed, nondeterministic)
@@ -146,7 +146,7 @@ def _fail(gpu: str, fault: FaultClass, why: str, strikes: int = 0) -> GpuVerdict
 
 def _by_results(gpu: str, weighed: Weighed, wrongs: tuple[Wrong, ...]) -> GpuVerdict | None:
     """The class that wrong results give: persistent when wrong again on a retest, transient when never again."""
-    hard = [wrong for wrong in wrongs if wrong.basis in {Basis.GOLDEN, Basis.MAJORITY}]
+    hard = [wrong for wrong in wrongs if wrong.basis in HARD]
     again = [wrong for wrong in hard if wrong.retest]
     before = [wrong for wrong in hard if not wrong.retest]
     retests = sum(one.retest and gpu in one.ballots for one in weighed.rounds)
@@ -187,13 +187,13 @@ def _doubts(
     doubts: dict[str, dict[tuple[str, str], None]] = defaultdict(dict)
     for death in evidence.deaths:
         doubts[death.gpu][death.test, told(death)] = None
+    for wrong in wrongs:
+        if wrong.gpu not in blamed:
+            doubts[wrong.gpu][wrong.test, wrong.why] = None
     for one in weighed.rounds:
         if one.tally.outcome is Outcome.UNDECIDED and one.test not in nondeterministic:
             for gpu in _open(one, blamed):
                 doubts[gpu][one.test, f"{one.case}: {one.tally.why}, and no golden decides"] = None
-    for wrong in wrongs:
-        if wrong.gpu not in blamed:
-            doubts[wrong.gpu][wrong.test, wrong.why] = None
     for test, why in {**weighed.configuration, **nondeterministic}.items():
         for device in evidence.devices:
             doubts[device.gpu][test, why] = None

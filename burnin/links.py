@@ -13,7 +13,7 @@ from burnin.evidence import Cast, Evidence
 from burnin.pairs import ALL, HOST, Edge, explain
 from burnin.weigh import Weighed
 
-LINK_TESTS = ("copy", "collective.exact", "collective.repro")
+LINK_TESTS = ("copy", "collective.exact", "collective.repro", "overlap.links")
 CLEAN = 0
 """The fingerprint of a ballot over links in which everything that arrived is right: the same on all ranks."""
 CLEAN_ENTRIES = ("distinct", "bits")

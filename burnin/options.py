@@ -1,7 +1,7 @@
 """What a user asks of a run, checked before anything starts. Torch-free."""
 
 import shlex
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from burnin.spec import Device, Inject, SpecError
@@ -11,6 +11,8 @@ MAX_GPUS = 64
 """Simulated or CPU stand-ins in one run; more would only swap."""
 SEED_LIMIT = 1 << 63
 """Seeds are below this, so that every JSON reader with 64-bit integers keeps them exactly."""
+RETENTION_MAX_S = 1800.0
+"""Longest hold of a memory test, in seconds: what an acceptance of several hours can afford."""
 INJECT_KEYS = ("gpu", "fault", "rate", "seed")
 
 
@@ -31,6 +33,8 @@ class Options:
     inject: tuple[Inject, ...] = ()
     force: bool = False
     """Run on GPUs that others use."""
+    retention_s: float = 0.0
+    """How long `hbm` lets memory hold what was written; 0: it does not test that."""
 
     def command(self, test: str, *, backend: str) -> str:
         """The command that computes the same inputs of one test again on the same devices."""
@@ -38,6 +42,7 @@ class Options:
         words += ["--gpus", str(self.gpus)] if self.gpus is not None else []
         words += ["--devices", ",".join(self.devices)] if self.devices else []
         words += ["--host", self.host] if backend != "cuda" else []
+        words += ["--retention", f"{self.retention_s:g}"] if self.retention_s and test == "hbm" else []
         for one in self.inject:
             words += ["--inject", f"gpu={one.gpu},fault={one.fault},rate={one.rate},seed={one.seed}"]
         return shlex.join(words)
@@ -53,6 +58,10 @@ def check(options: Options) -> None:
         raise SpecError(f"--seed {options.seed}: give a number from 0 to {SEED_LIMIT - 1}")
     if not options.host or not options.host.isprintable() or set(options.host) & set(" /,\t"):
         raise SpecError(f"--host {options.host!r}: give a printable name without spaces, commas and slashes")
+    if not 0 <= options.retention_s <= RETENTION_MAX_S:  # also what is no number
+        raise SpecError(f"--retention {options.retention_s:g}: give 0 to {RETENTION_MAX_S:.0f} seconds")
+    if options.retention_s and "hbm" not in options.tests:
+        raise SpecError("--retention: it is a part of the memory test; add --test hbm")
     for repeated in _repeated(options.devices):
         raise SpecError(f"--devices: {repeated!r} is named twice")
     for repeated in _repeated([str(one.gpu) for one in options.inject]):
@@ -144,3 +153,15 @@ def check_inject(inject: tuple[Inject, ...], devices: tuple[Device, ...]) -> Non
     for one in inject:
         if one.gpu not in known:
             raise SpecError(f"--inject gpu={one.gpu}: no such GPU in this run; there are: {', '.join(map(str, known))}")
+
+
+def in_use(devices: tuple[Device, ...], busy: Mapping[str, Sequence[int]]) -> str:
+    """Why these devices cannot be tested now: which processes of others use them; empty when nobody does.
+
+    Args:
+        devices: those of the run; others may be in use.
+        busy: GPU → process ids of others.
+    """
+    used = [(device.index, busy[device.gpu]) for device in devices if busy.get(device.gpu)]
+    users = "; ".join(f"GPU {index} by process {', '.join(map(str, pids))}" for index, pids in used)
+    return f"in use: {users}; end them, choose others with --devices, or add --force" if used else ""

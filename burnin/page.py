@@ -40,6 +40,7 @@ def to_html(report: dict[str, Any]) -> str:
             [_test(test) for test in report["tests"]]
             + [[one["id"], "not run", "", "", "", "", one["why"]] for one in report["not_run"]],
         ),
+        _felt_by(report),
         _signatures(report),
         _list("Planted faults", [_injected(one) for one in report["injected"]]),
         _list("Notes", [*report["notes"], *(f"GPU {d['index']}, {d['test']}: {d['why']}" for d in report["deaths"])]),
@@ -91,6 +92,17 @@ def _test(test: dict[str, Any]) -> list[str]:
     return [test["id"], verdict, *work, rates, test["why"]]
 
 
+def _felt_by(report: dict[str, Any]) -> str:
+    """What every GPU felt in every test; nothing where no GPU has sensors."""
+    rows = [
+        [test["id"], *(_felt(gpu) for gpu in test["gpus"])]
+        for test in report["tests"]
+        if any(_felt(gpu) for gpu in test["gpus"]) and len(test["gpus"]) == len(report["gpus"])
+    ]
+    header = ("test", *(f"GPU {gpu['index']}" for gpu in report["gpus"]))
+    return f"<h2>Felt (mean power, highest temperature, mean clock)</h2>{_table(header, rows)}" if rows else ""
+
+
 def _signatures(report: dict[str, Any]) -> str:
     if not report["signatures"]:
         return ""
@@ -99,16 +111,27 @@ def _signatures(report: dict[str, Any]) -> str:
         where = f"{one['tiles_total']} tiles: {', '.join(map(str, one['tiles']))}" if one["tiles"] else ""
         where += f" first in {one['op']}" if one["op"] else ""
         where += _elements(one["elements"])
-        felt = [f"{one['watts']:.0f} W"] if one["watts"] is not None else []
-        felt += [f"{one['celsius']:.0f} °C"] if one["celsius"] is not None else []
-        felt += [f"{one['hertz'] / 1e6:.0f} MHz"] if one["hertz"] is not None else []
+        felt = _felt(one)
         wrong = f"{one['count']} of {one['launches']}"
         what = f"{one['test']}: {one['case']}"
-        rows.append([str(one["index"]), what, str(one["seed"]), wrong, where, " ".join(felt), one["why"]])
+        rows.append([str(one["index"]), what, str(one["seed"]), wrong, where, felt, one["why"]])
     header = ("GPU", "test and case", "seed", "wrong launches", "where", "felt", "why")
     shown = f"{len(rows)} of {report['signatures_total']}"
     again = f"<p>See it again: <code>{escape(report['signatures'][0]['reproduce'])}</code></p>"
     return f"<h2>Signatures ({shown})</h2>{_table(header, rows)}{again}"
+
+
+def _felt(one: dict[str, Any]) -> str:
+    """What a GPU felt, in words: mean power, highest temperature, mean clock."""
+    parts = []
+    for name, part, scale, unit in (
+        ("power_watts", "mean", 1.0, "W"),
+        ("temperature_celsius", "max", 1.0, "°C"),
+        ("sm_clock_hertz", "mean", 1e6, "MHz"),
+    ):
+        if one[name] is not None:
+            parts.append(f"{one[name][part] / scale:.0f} {unit}")
+    return " ".join(parts)
 
 
 def _elements(found: dict[str, Any] | None) -> str:

@@ -114,14 +114,14 @@ class Bars:
 
     def cast(self, cast: Cast) -> None:
         """Move one bar."""
-        ballot, sensors = cast.ballot, cast.sensors
+        ballot, sensors = cast.ballot, cast.felt
         self._unsteady[cast.gpu] += len(ballot.fingerprints) - 1
         rate = f"{ballot.flops / ballot.elapsed_s / 1e12:.3g} TFLOP/s" if ballot.flops and ballot.elapsed_s else ""
         felt = ""
-        if sensors is not None and sensors.watts is not None:
-            felt = f" {sensors.watts:.0f} W"
-        if sensors is not None and sensors.celsius is not None:
-            felt += f" {sensors.celsius:.0f} °C"
+        if sensors is not None and sensors.power_watts is not None:
+            felt = f" {sensors.power_watts.mean:.0f} W"
+        if sensors is not None and sensors.temperature_celsius is not None:
+            felt += f" {sensors.temperature_celsius.max:.0f} °C"
         differ = self._unsteady[cast.gpu]
         state = f"{rate}{felt} {ballot.case}" + (f" [red]{differ} differ[/red]" if differ else "")
         self._bars.update(self._tasks[cast.gpu], completed=min(ballot.iteration + 1, self._rounds), state=state)

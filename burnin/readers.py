@@ -18,6 +18,17 @@ SMI_TIMEOUT_S = 10.0
 """Time limit of one `nvidia-smi` call; with a lost GPU it can hang for ever."""
 SMI_SENSORS_EVERY_S = 5.0
 """`nvidia-smi` costs about 0.1 s, so its sensors are read no more often than this."""
+CLOCK_LIMITS = {
+    0x02: "application clock setting",
+    0x04: "software power cap",
+    0x08: "hardware slowdown",
+    0x10: "sync boost",
+    0x20: "software thermal slowdown",
+    0x40: "hardware thermal slowdown",
+    0x80: "hardware power brake",
+    0x100: "display clock setting",
+}
+"""Bits of NVML's clock event reasons (nvml.h), in words; idle (bit 0) holds nothing back."""
 EDAC = Path("/sys/devices/system/edac/mc")
 
 
@@ -127,10 +138,12 @@ class _Nvml:
         milliwatts = self._read("nvmlDeviceGetPowerUsage")
         megahertz = self._read("nvmlDeviceGetClockInfo", self._nvml.NVML_CLOCK_SM)
         celsius = self._read("nvmlDeviceGetTemperature", self._nvml.NVML_TEMPERATURE_GPU)
+        bits = self._read("nvmlDeviceGetCurrentClocksThrottleReasons") or 0
         return Sensors(
-            watts=milliwatts / 1e3 if milliwatts is not None else None,
-            celsius=float(celsius) if celsius is not None else None,
-            hertz=megahertz * 1e6 if megahertz is not None else None,
+            power_watts=milliwatts / 1e3 if milliwatts is not None else None,
+            temperature_celsius=float(celsius) if celsius is not None else None,
+            sm_clock_hertz=megahertz * 1e6 if megahertz is not None else None,
+            limits=tuple(text for bit, text in CLOCK_LIMITS.items() if bits & bit),
         )
 
     def facts(self) -> Facts:
@@ -192,7 +205,7 @@ class _Smi:
             rows = self._query("power.draw,temperature.gpu,clocks.sm")
             watts, celsius, megahertz = (_number(cell) for cell in rows[0]) if rows else (None, None, None)
             hertz = megahertz * 1e6 if megahertz is not None else None
-            self._sensors = Sensors(watts=watts, celsius=celsius, hertz=hertz)
+            self._sensors = Sensors(power_watts=watts, temperature_celsius=celsius, sm_clock_hertz=hertz)
         return self._sensors
 
     def facts(self) -> Facts:
@@ -237,7 +250,7 @@ def _open_amd(gpu: str) -> Reader | None:
 
 
 class _Amd(_Still):
-    """One GPU through amdsmi: error counters only."""
+    """One GPU through amdsmi."""
 
     def __init__(self, smi: Any, handle: Any) -> None:
         super().__init__(Counters(source=""))
@@ -254,3 +267,44 @@ class _Amd(_Still):
             uncorrectable_total=int(counts["uncorrectable_count"]),
             correctable_total=int(counts["correctable_count"]),
         )
+
+    def facts(self) -> Facts:
+        driver = self._ask("gpu_driver_info") or {}
+        firmware = self._ask("gpu_vbios_info") or {}
+        modes = [self._ask("gpu_compute_partition"), self._ask("gpu_memory_partition")]
+        known = [str(mode) for mode in modes if mode]
+        return Facts(
+            driver=driver.get("driver_version"),
+            firmware=firmware.get("version"),
+            partition="/".join(known) if known else None,
+        )
+
+    def processes(self) -> tuple[int, ...]:
+        running = self._ask("gpu_process_list") or ()
+        return tuple(sorted({int(one["pid"]) for one in running} - {os.getpid()}))
+
+    def sensors(self) -> Sensors:
+        smi = self._smi
+        power = self._ask("power_info") or {}
+        clock = self._ask("clock_info", smi.AmdSmiClkType.GFX) or {}
+        hot_spot = (smi.AmdSmiTemperatureType.HOTSPOT, smi.AmdSmiTemperatureMetric.CURRENT)
+        celsius = self._ask("temp_metric", *hot_spot)
+        watts = _positive(power.get("current_socket_power")) or _positive(power.get("average_socket_power"))
+        megahertz = _positive(clock.get("clk"))
+        return Sensors(
+            power_watts=watts,
+            temperature_celsius=_positive(celsius),
+            sm_clock_hertz=megahertz * 1e6 if megahertz is not None else None,
+        )
+
+    def _ask(self, name: str, *arguments: Any) -> Any:
+        """One reading; None when it cannot be had."""
+        try:
+            return getattr(self._smi, f"amdsmi_get_{name}")(self._handle, *arguments)
+        except self._smi.AmdSmiException:
+            return None
+
+
+def _positive(value: object) -> float | None:
+    """A reading; the library writes "N/A" where a part has none, and zero where it has not been read yet."""
+    return float(value) if isinstance(value, int | float) and value > 0 else None

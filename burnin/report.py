@@ -6,7 +6,7 @@ Files appear whole or not at all: they are written beside their target and renam
 import json
 import os
 import tempfile
-from collections import Counter, defaultdict
+from collections import Counter
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -14,8 +14,10 @@ from xml.etree import ElementTree as ET
 
 from burnin.ballots import host_ballots
 from burnin.chance import never_seen_bound
-from burnin.judge import GpuVerdict, TestVerdict
+from burnin.health import Felt
+from burnin.judge import GpuVerdict
 from burnin.result import Result
+from burnin.rows import feelings, rows
 from burnin.spec import SCHEMA, ExitCode, FaultClass, Verdict
 from burnin.tests import SELFTEST_WORKLOAD
 from burnin.weigh import Wrong
@@ -31,6 +33,7 @@ NEXT = {
     FaultClass.CHIP_PERSISTENT: "take the GPU out of service and have it replaced; keep this report for the vendor",
     FaultClass.CHIP_TRANSIENT: "run it again for longer; a second strike on the same GPU means out of service",
     FaultClass.MEMORY: "reset the GPU and run again; if errors come back, have it replaced",
+    FaultClass.SLOW: "compare its cooling, power cap and clock settings with its neighbours'; its results are right",
     FaultClass.UNRESPONSIVE: "look into the kernel log, reset the GPU or reboot the host, and run again",
 }
 """What to do about a GPU, by its class."""
@@ -58,7 +61,7 @@ def build(result: Result) -> dict[str, Any]:
             for gpu in judgement.culprits
         ],
         "gpus": [_gpu(result, gpu) for gpu in judgement.gpus],
-        "tests": _tests(result),
+        "tests": rows(result),
         "clean": _clean(result),
         "not_run": [{"id": one.test, "why": one.why, "required": one.required} for one in result.not_run],
         "signatures": signatures,
@@ -108,7 +111,7 @@ def _signature(result: Result, wrong: Wrong, index: dict[str, int]) -> dict[str,
     if ballot is not None and right is not None:
         theirs = dict(right.trace)
         operation = next((name for name, value in ballot.trace if theirs.get(name, value) != value), None)
-    sensors = next((cast.sensors for cast in result.evidence.casts if cast.ballot is ballot), None)
+    felt = next((cast.felt for cast in result.evidence.casts if cast.ballot is ballot), None)
     test = SELFTEST_WORKLOAD if wrong.test == "selftest" else wrong.test
     return {
         "gpu": wrong.gpu,
@@ -127,9 +130,7 @@ def _signature(result: Result, wrong: Wrong, index: dict[str, int]) -> dict[str,
         "tiles_total": len(tiles),
         "elements": _elements(result, wrong),
         "op": operation,
-        "watts": sensors.watts if sensors is not None else None,
-        "celsius": sensors.celsius if sensors is not None else None,
-        "hertz": sensors.hertz if sensors is not None else None,
+        **feelings(felt or Felt()),
         "why": wrong.why,
         "reproduce": result.options.command(test, backend=result.backend),
     }
@@ -169,52 +170,11 @@ def _gpu(result: Result, verdict: GpuVerdict) -> dict[str, Any]:
     }
 
 
-def _tests(result: Result) -> list[dict[str, Any]]:
-    """One entry for every test that ran, in the order of the table."""
-    judged = {test.test: test for test in result.judgement.tests}
-    missing = {one.test for one in result.not_run}
-    rows = []
-    for declaration in result.declarations:
-        test = declaration.id
-        if test in missing:
-            continue
-        verdict, why, fault = _verdict(result, test, judged)
-        casts = [cast for cast in result.evidence.casts if cast.test == test]
-        flops: dict[str, float] = defaultdict(float)
-        seconds: dict[str, float] = defaultdict(float)
-        for cast in casts:
-            name = result.evidence.cases[test, cast.ballot.case].rate_name
-            flops[name] += cast.ballot.flops
-            seconds[name] += cast.ballot.elapsed_s
-        rows.append(
-            {
-                "id": test,
-                "verdict": verdict.value,
-                "class": fault.value,
-                "why": why,
-                "launches": sum(cast.ballot.launches for cast in casts),
-                "bytes": sum(cast.ballot.bytes for cast in casts),
-                "elapsed_s": round(result.test_elapsed_s.get(test, 0.0), 3),
-                # The mean rate of one GPU; a GPU that is slower than the others is not hidden by it for long.
-                "rates": {name: flops[name] / seconds[name] for name in flops if seconds[name] > 0 and flops[name] > 0},
-            }
-        )
-    return rows
-
-
 def _clean(result: Result) -> dict[str, Any]:
     """Launches of GPUs that passed with no fault planted, and the rate of false verdicts that they leave possible."""
     passed = {gpu.gpu for gpu in result.judgement.gpus if gpu.verdict is Verdict.PASS}
     counted = 0 if result.options.inject else sum(c.ballot.launches for c in result.evidence.casts if c.gpu in passed)
     return {"launches": counted, "false_verdict_upper_bound": never_seen_bound(counted)}
-
-
-def _verdict(result: Result, test: str, judged: dict[str, TestVerdict]) -> tuple[Verdict, str, FaultClass]:
-    if test in result.own:
-        return (*result.own[test], FaultClass.NONE)
-    if test in judged:
-        return judged[test].verdict, judged[test].why, judged[test].fault
-    return Verdict.NOT_JUDGED, "it left no result", FaultClass.NONE
 
 
 def summary(report: dict[str, Any]) -> list[str]:

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field, replace
 from burnin.evidence import Death, Evidence
 from burnin.judge import Judgement, judge
 from burnin.options import Options
+from burnin.rates import remarks, with_rates
 from burnin.spec import Device, Verdict
 from burnin.tests import Declaration
 
@@ -88,10 +89,10 @@ def conclude(
         elapsed_s=elapsed_s,
         declarations=declarations,
         evidence=evidence,
-        judgement=judge(evidence),
+        judgement=with_rates(judge(evidence), evidence),
         own=state.own,
         test_elapsed_s=state.test_elapsed_s,
         not_run=tuple(state.not_run),
-        notes=tuple(state.notes),
+        notes=(*state.notes, *remarks(evidence)),
         versions=state.versions,
     )

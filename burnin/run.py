@@ -13,11 +13,13 @@ from burnin.children import Answer, Children
 from burnin.collectives.gang import Gang
 from burnin.evidence import Injury, Quota
 from burnin.health import Counters, compare
-from burnin.options import Options, check, check_inject, select
+from burnin.listing import list_all, note_missing
+from burnin.opinions import witnesses
+from burnin.options import Options, check, check_inject, in_use, select
 from burnin.progress import Progress
 from burnin.result import NotRun, Result, State, conclude
 from burnin.session import Session, Task, merge, round_seed
-from burnin.spec import Case, Device, Inject, SpecError, Verdict
+from burnin.spec import Case, Device, Inject, Verdict
 from burnin.stop import Stop, StoppedError
 from burnin.tests import SELFTEST_WORKLOAD, TESTS, Declaration, Effort, chosen
 from burnin.wire import CheckCores, Count, Discover, Request, made, part
@@ -78,6 +80,8 @@ def run(
             state.gaps.append(stop.why)
             runner.rescue()
         deaths = tuple(death for death in children.deaths if death.gpu != HOST)
+        own = [death.why for death in children.deaths if death.gpu == HOST]
+        state.notes += [f"the process that lists devices and checks the CPU was started again: {why}" for why in own]
     progress.close()
     return conclude(
         state, options, declarations, deaths=deaths, started_at_s=started_at_s, elapsed_s=monotonic() - begun_s
@@ -118,7 +122,8 @@ class _Runner:
         ordinals = self._discover()
         state, options = self._state, self._options
         inject = {d.gpu: one for one in options.inject for d in state.devices if d.index == one.gpu}
-        state.evidence = replace(state.evidence, devices=state.devices, injected=options.inject)
+        cores = witnesses(os.sched_getaffinity(0), seed=round_seed(options.seed, "witnesses"))
+        state.evidence = replace(state.evidence, devices=state.devices, injected=options.inject, cores=cores)
         self._check_cores()
         self._children.end(HOST)
         # Proofs run on the CPU, side by side; a GPU that is computed on a CPU has one thread, as its neighbours do.
@@ -126,24 +131,23 @@ class _Runner:
         world = len(state.devices) if state.backend == "sim" else None
         for device in state.devices:
             setup = {"backend": state.backend, "gpu": device.gpu, "ordinal": ordinals.get(device.gpu, 0)}
-            self._setups[device.gpu] = setup | {"threads": threads, "world": world}
+            setup |= {"threads": threads, "world": world, "retention_s": options.retention_s}
+            self._setups[device.gpu] = setup
             self._children.start(device.gpu, self._setups[device.gpu])
         session = self._session = Session(
-            self._children, state.devices, monotonic=self._monotonic, progress=self._progress
+            self._children,
+            state.devices,
+            monotonic=self._monotonic,
+            progress=self._progress,
+            cores=state.evidence.cores,
         )
         computed = [d for d in self._declarations if d.workload is not None and state.backend in d.efforts]
         exact = self._table[SELFTEST_WORKLOAD]
-        cases = self._list_cases(session, {d.id: d for d in [exact, *computed]}, inject)
+        cases, planted = list_all(session, computed, inject, borrowed=exact)
+        state.notes += [f"planted on GPU {gpu}: {what}" for gpu, what in planted]
         self._announce()
         self._progress.devices(state.devices)
-        for declaration in computed:
-            if declaration.id in session.missing:
-                # A host of one GPU has no links: only whoever names such a test asks for the impossible.
-                named = declaration.id in options.tests
-                alone = declaration.together and len(state.devices) == 1 and not named
-                required = state.backend in declaration.required and not alone
-                why = session.missing[declaration.id]
-                state.not_run.append(NotRun(test=declaration.id, why=why, required=required))
+        note_missing(session, state, computed, named=options.tests)
         computed = [d for d in computed if d.id not in session.missing]
         state.evidence = replace(state.evidence, quotas={d.id: _quota(d) for d in computed})
         self._before = self._count()
@@ -185,10 +189,9 @@ class _Runner:
         listed = tuple(made(Device, fields) for fields in found["devices"])
         devices = select(listed, options.devices)
         check_inject(options.inject, devices)
-        busy = {device.index: found["busy"][device.gpu] for device in devices if device.gpu in found["busy"]}
+        busy = in_use(devices, found["busy"])
         if busy and not options.force:
-            users = "; ".join(f"GPU {index} by process {', '.join(map(str, pids))}" for index, pids in busy.items())
-            raise CannotJudgeError(f"in use: {users}; end them, choose others with --devices, or add --force")
+            raise CannotJudgeError(busy)
         state.devices = devices
         ordinals: dict[str, int] = found["ordinals"]
         return ordinals
@@ -200,7 +203,7 @@ class _Runner:
         begun_s = self._monotonic()
         answer = self._ask_host(CheckCores(seed=round_seed(self._options.seed, "hostcpu")), "hostcpu")
         if answer is None:
-            self._state.not_run.append(NotRun(test="hostcpu", why=self._why_host_died(), required=False))
+            self._state.not_run.append(NotRun(test="hostcpu", why=self._why_host_died(), required=True))
             return
         cores = part(answer, "cores")
         if len(cores["cores"]) < 2:  # noqa: PLR2004 - it takes two to compare
@@ -210,24 +213,6 @@ class _Runner:
         self._state.own["hostcpu"] = (Verdict.PASS if cores["equal"] else Verdict.FAIL, cores["why"])
         if not cores["equal"]:
             self._state.evidence = replace(self._state.evidence, host_cpu=cores["why"])
-
-    def _list_cases(
-        self, session: Session, declarations: Mapping[str, Declaration], inject: Mapping[str, Inject]
-    ) -> dict[str, tuple[Case, ...]]:
-        """Cases by test. Raises SpecError for a planted fault that can change none of them."""
-        cases: dict[str, tuple[Case, ...]] = {}
-        refusals = []
-        for declaration in declarations.values():
-            if declaration.together and len(self._state.devices) == 1:
-                session.missing[declaration.id] = "it takes two GPUs, and this run has one"
-                cases[declaration.id] = ()
-                continue
-            cases[declaration.id], refused = session.list_cases(declaration, inject)
-            if declaration.id not in session.missing:
-                refusals.append(refused)
-        if refusals and all(refusals):
-            raise SpecError(refusals[0][0])
-        return cases
 
     def _selftest(
         self, session: Session, exact: Declaration, cases: tuple[Case, ...], inject: Mapping[str, Inject]
@@ -254,6 +239,8 @@ class _Runner:
         self, session: Session, declaration: Declaration, cases: tuple[Case, ...], inject: Mapping[str, Inject]
     ) -> None:
         begun_s = self._monotonic()
+        # One hold in the first ballot, one in its retest.
+        declaration = replace(declaration, max_seconds=declaration.max_seconds + self._options.retention_s)
         task = Task(
             test=declaration.id,
             declaration=declaration,
@@ -261,7 +248,7 @@ class _Runner:
             effort=declaration.efforts[self._state.backend],
             inject=inject,
             seed=self._options.seed,
-            common=not declaration.exact,
+            common=declaration.common and not declaration.exact,
             examine=not declaration.together,
         )
         if declaration.together and self._state.backend != "sim":  # simulated links need no second process

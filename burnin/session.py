@@ -8,20 +8,23 @@ from dataclasses import dataclass, replace
 from hashlib import blake2b
 from typing import Protocol
 
+from burnin.asking import opinions_needed, proofs_needed, retests_needed, worth_examining
 from burnin.children import Answer, Heard
 from burnin.evidence import Cast, Evidence, Examined, Shown
-from burnin.health import Sensors
+from burnin.opinions import INPUTS_MAX
 from burnin.options import SEED_LIMIT
 from burnin.progress import Progress
 from burnin.spec import Case, Device, Inject, Proof
 from burnin.tests import Declaration, Effort
-from burnin.weigh import Input, proofs_needed, retests_needed, worth_examining
-from burnin.wire import Examine, ListCases, Prove, Request, Vote, WireError, ballot, elements, made, part
+from burnin.weigh import Input
+from burnin.wire import Examine, ListCases, Prove, Request, Vote, WireError, ballot, elements, felt, made, part
 
 COMMON_SEED = 0
 """Stands in for the run's seed in one round of each float test, so that hosts can compare what their GPUs agree on."""
 RETESTS = 10
 """Ballots of a retest: the first half with the same seed, the others with new ones."""
+START_IN_S = 0.25
+"""How long GPUs that are to begin in step have to make their inputs; one that takes longer joins in later, in phase."""
 EXAMINED_LAUNCHES = 100
 """Launches in which a GPU that was wrong may show it again: a fault of one launch in twenty is missed in 1 case of 170.
 """
@@ -83,13 +86,18 @@ class Session:
         *,
         monotonic: Callable[[], float],
         progress: Progress,
+        cores: tuple[int, ...] = (),
     ) -> None:
+        """Nothing is asked yet; `cores`: see `burnin.evidence.Evidence`."""
         self._children = children
+        self._cores = cores
         self.devices = devices
         self._monotonic = monotonic
         self._progress = progress
         self.missing: dict[str, str] = {}
         """Test → why it has no cases here, as `list_cases` heard."""
+        self.skipped: dict[str, tuple[Case, ...]] = {}
+        """Test → its cases that cannot be computed here."""
         self.partial: Evidence | None = None
         """What the task in progress has found so far; a run that is stopped reports it."""
 
@@ -98,8 +106,10 @@ class Session:
         """The GPUs whose process can still be asked."""
         return self._children.living
 
-    def list_cases(self, declaration: Declaration, inject: Mapping[str, Inject]) -> tuple[tuple[Case, ...], list[str]]:
-        """The cases of a workload, and why the faults to plant cannot change any of them (one line a fault).
+    def list_cases(
+        self, declaration: Declaration, inject: Mapping[str, Inject]
+    ) -> tuple[tuple[Case, ...], list[str], list[str]]:
+        """The cases of a workload; for each fault to plant, why it cannot change any (empty: it can), and what it is.
 
         One child is asked, and the next one if it dies of it. No cases when nobody is left: then the deaths decide.
         """
@@ -113,16 +123,18 @@ class Session:
             heard.clear()
             self._ask({self.living[0]: requests}, declaration, lambda _, answer: heard.append(answer))
         if len(heard) < len(requests):
-            return (), []
+            return (), [], []
         if heard[0]["missing"]:
             self.missing[declaration.id] = str(heard[0]["missing"])
         cases = tuple(made(Case, fields) for fields in heard[0]["cases"])
-        return cases, [str(answer["refused"]) for answer in heard if answer["refused"]]
+        self.skipped[declaration.id] = tuple(case for case in cases if case.missing)
+        able = tuple(case for case in cases if not case.missing)
+        return able, [str(answer["refused"]) for answer in heard], [str(answer["planted"]) for answer in heard]
 
     def carry_out(self, task: Task) -> Evidence:
         """Vote, prove, retest. Raises StoppedError; `partial` then has what was found."""
         known = {(task.test, one.name): one for one in task.cases}
-        evidence = Evidence(devices=self.devices, cases=known, quotas={})
+        evidence = Evidence(devices=self.devices, cases=known, quotas={}, cores=self._cores)
         begun_s = self._monotonic()
         iteration = 0
         self._progress.test(task.test, task.effort)
@@ -140,6 +152,7 @@ class Session:
             if not wanted or not self.living:
                 break
             evidence = self._retest(task, evidence, wanted)
+        evidence = self._second_opinions(task, evidence)
         if task.examine:
             evidence = self._examine(task, evidence)
         self.partial = None
@@ -164,30 +177,34 @@ class Session:
         casts: list[Cast] = []
 
         def heard(gpu: str, answer: Answer) -> None:
-            counted, sensors = ballot(part(answer, "ballot")), made(Sensors, part(answer, "sensors"))
+            counted, feelings = ballot(part(answer, "ballot")), felt(answer.get("felt") or {})
             if (task.test, counted.case) not in evidence.cases:
                 raise WireError(f"a ballot for the unknown case {counted.case!r}")
-            cast = Cast(gpu=gpu, test=task.test, ballot=counted, retest=retest, sensors=sensors)
+            cast = Cast(gpu=gpu, test=task.test, ballot=counted, retest=retest, felt=feelings)
             casts.append(cast)
             self._progress.cast(cast)
             self.partial = evidence.plus(casts=tuple(casts))
 
-        asks: dict[str, list[Request]] = {
-            gpu: [
-                Vote(
-                    test=task.declaration.id,
-                    workload=task.declaration.workload or "",
-                    case=name,
-                    iteration=iteration,
-                    seed=seed,
-                    launches=task.effort.launches,
-                    inject=task.inject.get(gpu),
-                )
-                for (_, name, seed), iteration in inputs
-            ]
-            for gpu in self.living
-        }
-        self._ask(asks, task.declaration, heard)
+        # In step, all wait for the slowest before each case; else each goes on by itself.
+        for some in [[one] for one in inputs] if task.declaration.in_step else [inputs]:
+            start_s = self._monotonic() + START_IN_S if task.declaration.in_step else None
+            asks: dict[str, list[Request]] = {
+                gpu: [
+                    Vote(
+                        test=task.declaration.id,
+                        workload=task.declaration.workload or "",
+                        case=name,
+                        iteration=iteration,
+                        seed=seed,
+                        launches=task.effort.launches,
+                        inject=task.inject.get(gpu),
+                        start_s=start_s,
+                    )
+                    for (_, name, seed), iteration in some
+                ]
+                for gpu in self.living
+            }
+            self._ask(asks, task.declaration, heard)
         order = {(name, seed, iteration): at for at, ((_, name, seed), iteration) in enumerate(inputs)}
         ranks = {device.gpu: rank for rank, device in enumerate(self.devices)}
         casts.sort(key=lambda c: (order[c.ballot.case, c.ballot.seed, c.ballot.iteration], ranks[c.gpu]))
@@ -196,31 +213,43 @@ class Session:
     def _prove(self, task: Task, evidence: Evidence, *, retest: bool) -> Evidence:
         """Ask for proofs until nothing more is needed: at most once for each input and GPU."""
         for _ in self.devices:
-            shown: list[Shown] = []
-
-            def heard(gpu: str, answer: Answer, shown: list[Shown] = shown) -> None:
-                proof = made(Proof, part(answer, "proof"))
-                shown.append(Shown(gpu=gpu, test=task.test, proof=proof, retest=retest))
-
-            asks: dict[str, list[Request]] = {}
-            for (_, name, seed), gpu in proofs_needed(evidence, self.living, retest=retest):
-                request = Prove(
-                    test=task.declaration.id,
-                    workload=task.declaration.workload or "",
-                    case=name,
-                    seed=seed,
-                    inject=task.inject.get(gpu),
-                )
-                asks.setdefault(gpu, []).append(request)
-            if not asks:
-                break
-            self._ask(asks, task.declaration, heard)
-            shown.sort(key=lambda one: (one.proof.seed, one.proof.case, one.gpu))
-            evidence = evidence.plus(proofs=tuple(shown))
+            wanted = [(at, gpu, None) for at, gpu in proofs_needed(evidence, self.living, retest=retest)]
+            shown = self._shown(task, wanted, retest=retest)
+            evidence = evidence.plus(proofs=shown)
             if not shown:
                 break
         self.partial = evidence
         return evidence
+
+    def _second_opinions(self, task: Task, evidence: Evidence) -> Evidence:
+        """Have what accuses a GPU that is alone checked again by single cores; see `burnin.opinions`."""
+        for _ in range(INPUTS_MAX):
+            wanted = [(at, self.devices[0].gpu, core) for at, core in opinions_needed(evidence)]
+            evidence = evidence.plus(proofs=self._shown(task, wanted, retest=True))
+        return evidence
+
+    def _shown(self, task: Task, wanted: Sequence[tuple[Input, str, int | None]], *, retest: bool) -> tuple[Shown, ...]:
+        """Have (input, GPU, core or any) proved; proofs in an order that does not depend on who was faster."""
+        shown: list[Shown] = []
+
+        def heard(gpu: str, answer: Answer) -> None:
+            proof = made(Proof, part(answer, "proof"))
+            shown.append(Shown(gpu=gpu, test=task.test, proof=proof, retest=retest))
+
+        asks: dict[str, list[Request]] = {}
+        for (_, name, seed), gpu, core in wanted:
+            request = Prove(
+                test=task.declaration.id,
+                workload=task.declaration.workload or "",
+                case=name,
+                seed=seed,
+                inject=task.inject.get(gpu),
+                core=core,
+            )
+            asks.setdefault(gpu, []).append(request)
+        if asks:
+            self._ask(asks, task.declaration, heard)
+        return tuple(sorted(shown, key=lambda one: (one.proof.seed, one.proof.case, one.gpu, one.proof.core or 0)))
 
     def _examine(self, task: Task, evidence: Evidence) -> Evidence:
         """Let every GPU that was wrong find the wrong elements of one of its results."""

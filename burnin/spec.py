@@ -88,6 +88,10 @@ class Case:
     """Key of this case in the report's `rates`, with its unit: `gemm_bf16_library_flops_per_second`."""
     flops: int = 0
     """Work of one launch, by which the self-test chooses a small case; 0 where it is not known."""
+    missing: str = ""
+    """Why the library here cannot compute it; such a case is listed and never asked for."""
+    slow_below: float = 0.0
+    """Share of the host's median rate below which a GPU is slow (`burnin.rates`); 0: its rate is told, never judged."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -111,6 +115,10 @@ class Ballot:
     """Per-tile checksums of the last launch whose fingerprint differs from the first's (else of the first launch)."""
     fired: int = 0
     """Launches that an injected fault changed."""
+    outside: int = 0
+    """Launches whose result breaks the bound that every right result keeps, where the test has one."""
+    facts: tuple[tuple[str, float], ...] = ()
+    """(name with its unit, value): what else was measured, for the record; nobody is judged by it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -140,3 +148,5 @@ class Proof:
     fingerprint: str | None
     """Checksum of the result that the CPU proved right; None when the CPU refuted it."""
     why: str
+    core: int | None = None
+    """The only core of the host's CPU that took part; None: any of them."""

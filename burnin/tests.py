@@ -4,9 +4,11 @@ Torch-free. A workload is named as "module:Class" and imported inside the child 
 """
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 
+from burnin.declaration import Declaration, Effort
 from burnin.spec import SpecError
+
+__all__ = ["ALWAYS", "BACKENDS", "LEVELS", "SELFTEST_WORKLOAD", "TESTS", "Declaration", "Effort", "chosen"]
 
 LEVELS = ("self", "smoke", "quick")
 """The levels that exist, from the shortest to the longest."""
@@ -19,50 +21,6 @@ SELFTEST_WORKLOAD = "gemm.exact"
 
 ALWAYS = ("selftest", "health")
 """These run whatever was chosen: no verdict is worth anything without them."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Effort:
-    """How much of a test one backend does."""
-
-    launches: int
-    """Launches of one ballot (one seed)."""
-    rounds: int
-    """Iterations (a new seed each) over all cases that are always done."""
-    seconds: float = 0.0
-    """Go on with new seeds until this much time has passed; 0 keeps the number of rounds fixed, so that the same
-    `--seed` gives the same report."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Declaration:
-    """What a test promises and needs."""
-
-    id: str
-    what: str
-    workload: str | None
-    """"module:Class" of its `burnin.workloads.Workload`; None for tests that the runner does itself."""
-    exact: bool
-    """Whether its cases have a golden, so that all GPUs of a host vote together."""
-    efforts: Mapping[str, Effort]
-    """Backend → effort. The test does not exist on backends that are missing here."""
-    min_launches: int
-    """Launches on each GPU below which there is no verdict."""
-    min_bytes: int
-    """Checksummed bytes on each GPU below which there is no verdict."""
-    max_seconds: float
-    """No further iteration begins after this, and a single request that takes as long is a hang. Retests, whose number
-    is fixed, come on top."""
-    quiet_seconds: float
-    """A child that says nothing for this long hangs (a first launch may compile and load libraries meanwhile)."""
-    levels: frozenset[str]
-    required: frozenset[str]
-    """Backends on which a level that contains the test is not judged without it."""
-    needs: str
-    maturity: str
-    """`stable` or `new`."""
-    together: bool = False
-    """Whether all GPUs work on it together, in processes that are joined (`burnin.collectives`)."""
 
 
 def _own(test: str, what: str, *, levels: Iterable[str], required: Iterable[str], needs: str) -> Declaration:
@@ -96,6 +54,8 @@ def _computed(
     quiet_seconds: float = 60.0,
     needs: str = "a GPU, or a CPU that stands in for it",
     together: bool = False,
+    in_step: bool = False,
+    common: bool = True,
 ) -> Declaration:
     """A test that a workload computes on every GPU."""
     return Declaration(
@@ -113,6 +73,8 @@ def _computed(
         needs=needs,
         maturity="new",
         together=together,
+        in_step=in_step,
+        common=common,
     )
 
 
@@ -120,6 +82,9 @@ _SMALL = Effort(launches=20, rounds=2)
 """For devices that are computed on a CPU."""
 _FEW = Effort(launches=4, rounds=1)
 """The same for tests of many cases."""
+
+_EIGHT = Effort(launches=8, rounds=1)
+"""For launches of two kinds in turn."""
 
 _TWO = "two GPUs, and a torch with NCCL, RCCL or gloo"
 
@@ -160,7 +125,8 @@ TESTS: Mapping[str, Declaration] = {
             "matrix products of full-mantissa numbers, equal on all GPUs of a vote key and on every launch",
             "burnin.workloads.gemm:GemmVote",
             exact=False,
-            efforts={"cuda": Effort(launches=20, rounds=2, seconds=8.0), "cpu": _SMALL, "sim": _SMALL},
+            # Fifty launches: new inputs and the host's work between two ballots are then 1 % of a ballot or less.
+            efforts={"cuda": Effort(launches=50, rounds=2, seconds=8.0), "cpu": _SMALL, "sim": _SMALL},
         ),
         _computed(
             "gemm.pattern",
@@ -284,6 +250,56 @@ TESTS: Mapping[str, Declaration] = {
                 "cpu": Effort(launches=2, rounds=1),
                 "sim": Effort(launches=2, rounds=1),
             },
+        ),
+        _computed(
+            "overlap",
+            "products, attention, integers and copies side by side: what each gives alone",
+            "burnin.workloads.overlap:Overlap",
+            exact=False,
+            efforts={"cuda": Effort(launches=40, rounds=2, seconds=8.0), "cpu": _EIGHT, "sim": _EIGHT},
+            levels=(),
+        ),
+        _computed(
+            "overlap.links",
+            "collectives beside products, attention and copies on every GPU: neither changes the other",
+            "burnin.collectives.crowd:OverlapLinks",
+            exact=True,
+            efforts={"cuda": Effort(launches=20, rounds=2), "cpu": _FEW, "sim": _FEW},
+            levels=(),
+            needs=_TWO,
+            together=True,
+        ),
+        _computed(
+            "thermal",
+            "cold, ramp, soak, cool: slices of other tests in each, equal on all GPUs and to the CPU's",
+            "burnin.workloads.thermal:Thermal",
+            exact=False,
+            efforts={"cuda": Effort(launches=20, rounds=1), "cpu": _FEW, "sim": _FEW},
+            levels=(),
+            max_seconds=900.0,
+            needs="a thermometer, some minutes, and the power to heat every GPU at once",
+            common=False,
+        ),
+        _computed(
+            "pulse",
+            "all GPUs step together between full load and none, 0.5 to 1000 times a second; each pulse is checked",
+            "burnin.workloads.pulse:Pulse",
+            exact=False,
+            efforts={"cuda": Effort(launches=8, rounds=1), "cpu": _SMALL, "sim": _SMALL},
+            levels=(),
+            max_seconds=600.0,
+            needs="a grant of power: the whole host's, in phase",
+            in_step=True,
+            common=False,
+        ),
+        _computed(
+            "rate",
+            "speed of products, memory and the host link: a GPU far below the median of at least three is slow",
+            "burnin.workloads.rate:Rate",
+            exact=False,
+            efforts={"cuda": Effort(launches=20, rounds=3), "cpu": _FEW, "sim": _FEW},
+            levels=("quick",),
+            common=False,
         ),
     )
 }

@@ -1,4 +1,4 @@
-"""Ballots and proofs → who was wrong where, and what still has to be asked. Pure and torch-free.
+"""Ballots and proofs → who was wrong where. Pure and torch-free; what still has to be asked is `asking`'s.
 
 Exact cases vote across the whole host and have a golden; float cases vote inside a vote key. A GPU whose launches of
 one ballot differ disagrees with itself: it votes for nothing, and whatever the reference turns out to be, some of its
@@ -6,11 +6,13 @@ launches are wrong.
 """
 
 from collections import Counter, defaultdict
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from enum import StrEnum
 
+from burnin.bounds import Beyond, outside
 from burnin.evidence import Cast, Evidence
+from burnin.opinions import believable
 from burnin.spec import Ballot
 from burnin.vote import MIN_MAJORITY, Outcome, Tally, tally
 
@@ -20,10 +22,19 @@ class Basis(StrEnum):
 
     GOLDEN = "golden"
     MAJORITY = "majority"
+    BOUND = "bound"
+    """Its result breaks a bound that every right result keeps, in whatever order it was computed."""
     SELF = "itself"
     """Its own launches differ and nothing says which is right."""
     CONTESTED = "contested"
-    """The CPU refuted one launch, all others on this input are confirmed: either of the two may have slipped."""
+    """The CPU refuted one launch, all others on this input are confirmed: either of the two may have slipped. Or a GPU
+    that is alone cannot be told from the CPU that accuses it, or from the library that it runs."""
+
+
+PROVED = frozenset({Basis.GOLDEN, Basis.BOUND})
+"""What convicts a GPU without the others."""
+HARD = PROVED | {Basis.MAJORITY}
+"""What convicts a GPU."""
 
 
 Input = tuple[str, str, int]
@@ -158,7 +169,8 @@ def weigh(evidence: Evidence) -> Weighed:
     """Find every wrong, and set aside those that point at configuration instead of a chip."""
     all_rounds = rounds(evidence)
     keys = {device.gpu: device.vote_key for device in evidence.devices}
-    configuration: dict[str, str] = {}
+    beyond = outside(evidence)
+    configuration = dict(beyond.configuration)
     wrongs: list[Wrong] = []
     excused: set[tuple[Input, str]] = set()
     for one in all_rounds:
@@ -168,10 +180,10 @@ def weigh(evidence: Evidence) -> Weighed:
             why = f"{one.case}: {len(alike)} of {len(one.ballots)} GPUs are wrong {how}"
             configuration.setdefault(one.test, why)
             excused |= {(one.input, gpu) for gpu in alike}
-        wrongs.extend(wrong for wrong in _wrongs(one) if wrong.gpu not in alike)
+        wrongs.extend(_outside(one, beyond, [wrong for wrong in _wrongs(one) if wrong.gpu not in alike]))
     for shown in evidence.proofs:
         at = (shown.test, shown.proof.case, shown.proof.seed)
-        if shown.proof.fingerprint is None and (at, shown.gpu) not in excused:
+        if shown.proof.fingerprint is None and shown.proof.core is None and (at, shown.gpu) not in excused:
             confirmed = any(one.input == at and _confirms(one, shown.gpu) for one in all_rounds)
             what = "one launch, not the others" if confirmed else "its result"
             wrongs.append(
@@ -194,7 +206,30 @@ def weigh(evidence: Evidence) -> Weighed:
         for (test, case, seed), proved in goldens(evidence).items()
         if len(proved) > 1
     )
+    if not believable(evidence):
+        why = "no second core of the host's CPU confirms it"
+        wrongs = [
+            replace(w, basis=Basis.CONTESTED, why=f"{w.why}; {why}") if w.basis is Basis.GOLDEN else w for w in wrongs
+        ]
     return Weighed(rounds=all_rounds, wrongs=tuple(wrongs), configuration=configuration, conflicts=conflicts)
+
+
+def _outside(one: Round, beyond: Beyond, wrongs: list[Wrong]) -> list[Wrong]:
+    """The wrongs of a round with those that broke a bound; none when most did, for then the others look wrong."""
+    key = (one.test, one.case, one.iteration, one.seed, one.retest)
+    if key in beyond.software:
+        return []
+    broke = {gpu for at, gpu in beyond.gpus if at == key and gpu in one.ballots}
+    convicted = {wrong.gpu for wrong in wrongs if wrong.basis in HARD}
+    kept = [wrong for wrong in wrongs if wrong.gpu in convicted or wrong.gpu not in broke]
+    for gpu in sorted(broke - convicted):
+        ballot = one.ballots[gpu]
+        why = f"{one.case}: {ballot.outside} of {ballot.launches} launches are outside of the bound of right results"
+        alone = gpu in beyond.alone.get(one.test, frozenset())
+        why += f", as is all that this GPU computed in {one.test}: it may be the library" if alone else ""
+        basis = Basis.CONTESTED if alone else Basis.BOUND
+        kept.append(_wrong(one, gpu, basis, why))
+    return kept
 
 
 def _confirms(one: Round, gpu: str) -> bool:
@@ -212,24 +247,25 @@ def _wrongs(one: Round) -> list[Wrong]:
     else:
         basis = Basis.GOLDEN if one.tally.outcome is Outcome.GOLDEN else Basis.MAJORITY
         blamed = [(gpu, basis) for gpu in one.tally.dissenters]
-    steady = [(vote_of(gpu, b), b) for gpu, b in one.ballots.items() if len(b.fingerprints) == 1]
-    right = next((b for vote, b in steady if reference in {None, vote}), None)
-    return [
-        Wrong(
-            gpu=gpu,
-            test=one.test,
-            case=one.case,
-            iteration=one.iteration,
-            seed=one.seed,
-            retest=one.retest,
-            basis=basis,
-            ballot=one.ballots[gpu],
-            reference=reference,
-            right=right,
-            why=_why(one, gpu, basis),
-        )
-        for gpu, basis in blamed
-    ]
+    return [_wrong(one, gpu, basis, _why(one, gpu, basis)) for gpu, basis in blamed]
+
+
+def _wrong(one: Round, gpu: str, basis: Basis, why: str) -> Wrong:
+    reference = one.tally.reference
+    steady = [(vote_of(name, b), b) for name, b in one.ballots.items() if len(b.fingerprints) == 1 and not b.outside]
+    return Wrong(
+        gpu=gpu,
+        test=one.test,
+        case=one.case,
+        iteration=one.iteration,
+        seed=one.seed,
+        retest=one.retest,
+        basis=basis,
+        ballot=one.ballots[gpu],
+        reference=reference,
+        right=next((b for vote, b in steady if reference in {None, vote}), None),
+        why=why,
+    )
 
 
 def _why(one: Round, gpu: str, basis: Basis) -> str:
@@ -273,56 +309,3 @@ def _all_refuted(one: Round, evidence: Evidence) -> set[str]:
         if (shown.test, shown.proof.case, shown.proof.seed) == one.input and shown.proof.fingerprint is None
     }
     return set(one.ballots) if refuted >= set(one.ballots) else set()
-
-
-def proofs_needed(
-    evidence: Evidence, provers: Collection[str], *, retest: bool = False
-) -> tuple[tuple[Input, str], ...]:
-    """Which (input, GPU) to have proved next: the first iteration of each exact case, and every undecided input.
-
-    One GPU at a time for each input, rotating over seeds and cases so that they prove side by side; after a refutation
-    the next one. Ends when a result was proved or all GPUs were refuted, so an input is asked for at most as often as
-    there are GPUs.
-    """
-    proved = goldens(evidence)
-    tried: dict[Input, set[str]] = defaultdict(set)
-    for shown in evidence.proofs:
-        tried[shown.test, shown.proof.case, shown.proof.seed].add(shown.gpu)
-    needed: dict[Input, str] = {}
-    for one in rounds(evidence):
-        wanted = one.tally.outcome is Outcome.UNDECIDED or (one.iteration == 0 and not one.retest)
-        if not one.exact or one.retest is not retest or not wanted or one.input in proved or one.input in needed:
-            continue
-        order = sorted(one.ballots)
-        start = (one.seed + len(needed)) % len(order)
-        able = set(provers) - tried[one.input]
-        untried = [gpu for gpu in order[start:] + order[:start] if gpu in able]
-        if untried:
-            needed[one.input] = untried[0]
-    return tuple(needed.items())
-
-
-def retests_needed(evidence: Evidence) -> tuple[Input, ...]:
-    """Inputs to compute again on all GPUs: for every GPU that was wrong in a test, one case of it, once.
-
-    A GPU that was wrong again in a retest is known to be persistently bad and needs no further one.
-    """
-    weighed = weigh(evidence)
-    retested = {(cast.test, cast.ballot.case) for cast in evidence.casts if cast.retest}
-    persistent = {wrong.gpu for wrong in weighed.wrongs if wrong.retest}
-    first: dict[tuple[str, str], Input] = {}
-    covered = {(wrong.test, wrong.gpu) for wrong in weighed.wrongs if (wrong.test, wrong.case) in retested}
-    for wrong in weighed.wrongs:
-        at = (wrong.test, wrong.gpu)
-        if wrong.retest or wrong.gpu in persistent or at in covered:
-            continue
-        first.setdefault(at, (wrong.test, wrong.case, wrong.seed))
-    return tuple({(test, case): (test, case, seed) for test, case, seed in first.values()}.values())
-
-
-def worth_examining(evidence: Evidence) -> tuple[Wrong, ...]:
-    """Of every GPU one wrong result to compute again, for the elements of its signature: best one with a ballot."""
-    first: dict[str, Wrong] = {}
-    for wrong in sorted(weigh(evidence).wrongs, key=lambda wrong: (wrong.ballot is None, wrong.retest)):
-        first.setdefault(wrong.gpu, wrong)
-    return tuple(first.values())

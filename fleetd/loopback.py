@@ -1,4 +1,6 @@
-"""A whole fleet of real processes on this machine: one controller and agents with simulated GPUs, over mutual TLS.
+"""A whole fleet of real processes on this machine: one controller and agents without GPUs, over mutual TLS.
+
+A host's GPUs are simulated in its agent, or its agent reads a vendor's fake library through the vendor's real binding.
 
 The demo shows it and the end-to-end tests break it: both start, kill and ask the same processes that users run.
 """
@@ -19,6 +21,9 @@ from urllib.request import urlopen
 
 import yaml
 
+from fleetd.agent.status_socket import SOCKET_BYTES_MAX
+from fleetd.sim.vendorlibs.host import FakeHost
+from fleetd.sim.vendorlibs.libraries import cache
 from fleetd.uplink.desk import DeskClient, DeskConfig
 from fleetd.uplink.pki import DevPki, make_dev_pki
 
@@ -28,13 +33,15 @@ STOP_SECONDS = 5.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HostPlan:
-    """One simulated host."""
+    """One host that has no hardware."""
 
     name: str
     gpus: int = 8
     fault: str | None = None
     """A planted fault, as in `fleetd burnin run --inject`; None: healthy."""
     seed: int = 1
+    vendor: str | None = None
+    """Whose fake library the agent reads (`vendorlibs.host.VENDORS`); None: devices that are simulated in the agent."""
 
 
 def free_port() -> int:
@@ -65,12 +72,17 @@ class Loopback:
             now_s: wall time, seconds since the epoch (for the certificates).
             policy: a shipped policy or the path of one.
             controller: further keys of the controller's file.
+
+        Raises:
+            NoFakeLibrary: a host wants one that there is not; other hosts may still be tried in the same folder.
         """
         self.folder = folder
         self.plans = {plan.name: plan for plan in plans}
         self.port = free_port()
         self.metrics_ports = {name: free_port() for name in ("controller", *self.plans)}
         self._running: dict[str, subprocess.Popen[bytes]] = {}
+        self.fakes = {plan.name: self._fake(plan, plan.vendor) for plan in plans if plan.vendor is not None}
+        """The hosts with a fake library, by name: their GPUs go bad through it."""
         wanted = DevPki(hosts=tuple(self.plans), operators=("demo",))
         make_dev_pki(folder / "pki", wanted, now_s=now_s)
         (folder / "logs").mkdir()
@@ -87,6 +99,13 @@ class Loopback:
         self.close()
 
     # ── configuration ───────────────────────────────────────────────────────────────────────────────────────────────
+
+    def _fake(self, plan: HostPlan, vendor: str) -> FakeHost:
+        state = self.folder / plan.name
+        state.mkdir(exist_ok=True)
+        fake = FakeHost(state, host=plan.name, vendor=vendor, gpus=plan.gpus, libraries=cache())
+        fake.burn_in(seed=plan.seed, inject=plan.fault)
+        return fake
 
     def _write_controller(self, policy: str, more: Mapping[str, object]) -> None:
         state = self.folder / "controller"
@@ -114,9 +133,11 @@ class Loopback:
         """(Re)write the configuration of one agent; `port` is where it finds the controller on the loopback."""
         plan, pki, state = self.plans[name], self.folder / "pki", self.folder / name
         state.mkdir(exist_ok=True)
-        devices: dict[str, object] = {"backend": "sim", "gpus": plan.gpus}
-        if plan.fault is not None:
-            devices["fault"] = plan.fault
+        if plan.name in self.fakes:
+            hardware = self.fakes[plan.name].config
+        else:
+            fault = {} if plan.fault is None else {"fault": plan.fault}
+            hardware = {"devices": {"backend": "sim", "gpus": plan.gpus, **fault}, "burner": {"seed": plan.seed}}
         self._write(
             name,
             {
@@ -124,8 +145,8 @@ class Loopback:
                 "kind": "Agent",
                 "host": name,
                 "state_dir": str(state),
-                "devices": devices,
-                "burner": {"seed": plan.seed},
+                **hardware,
+                **({"status": {"socket": str(self.socket(name))}} if self.socket(name) is not None else {}),
                 "uplink": {
                     "address": f"127.0.0.1:{port}",
                     "ca": str(pki / "ca.crt"),
@@ -147,11 +168,21 @@ class Loopback:
         with (self.folder / "logs" / f"{name}.log").open("ab") as log:
             self._running[name] = subprocess.Popen(
                 [sys.executable, "-m", "fleetd", noun, "--config", str(self.folder / f"{name}.yaml")],
+                env=self.environ(name),
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,
                 start_new_session=True,
             )
+
+    def socket(self, name: str) -> Path | None:
+        """Where an agent answers `fleetd check`; None in a folder whose path is too long for a socket."""
+        path = self.folder / f"{name}.sock"
+        return path if len(os.fsencode(path)) <= SOCKET_BYTES_MAX else None
+
+    def environ(self, name: str) -> dict[str, str]:
+        """The environment of a process: on a host with a fake library it says where that is."""
+        return self.fakes[name].environ(os.environ) if name in self.fakes else dict(os.environ)
 
     def start_all(self) -> None:
         """Start the controller and every agent; they find each other in any order."""
@@ -185,6 +216,8 @@ class Loopback:
 
     def close(self) -> None:
         """End everything that runs."""
+        for fake in self.fakes.values():
+            fake.scenario.let_go()  # a helper that a scenario makes hang could not end
         for process in self._running.values():
             process.terminate()
         for name in list(self._running):

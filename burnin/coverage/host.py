@@ -35,7 +35,7 @@ UNITS: Mapping[str, str] = {
     "fp8e5m2fnuz": "8 bit",
 }
 """Dtype of a matrix product → the datapath that adds it up; every other is `WIDE`."""
-MATRIX = ("gemm", "attention", "step", "overlap", "pulse", "thermal")
+MATRIX = ("gemm", "attention", "step", "overlap", "pulse", "thermal", "rate")
 """Beginnings of the names of tests that run on the matrix units; others compute in 32 bit what they store in less."""
 WIDE = "32 bit"
 DATAPATHS = ("16 bit", "8 bit", WIDE)
@@ -192,7 +192,7 @@ class Host:
     def _answer(self, gpu: str, request: Request) -> dict[str, Any]:
         match request:
             case Vote():
-                return {"ballot": _plain(self._ballot(gpu, request)), "sensors": {}}
+                return {"ballot": _plain(self._ballot(gpu, request))}
             case Prove():
                 return {"proof": _plain(self._proof(gpu, request))}
             case _:

@@ -5,7 +5,7 @@ know nothing of tests or votes. Always true: an injection that changed no byte h
 """
 
 from burnin.inject.faults import FAULTS, Fault, check, eligible
-from burnin.inject.injector import Injector, Scene, scene
+from burnin.inject.injector import Injector, Scene, load_paused, scene
 from burnin.inject.models import HOLE_PERIOD, TILE, WORD, Accumulator, Draw, SteppedAccumulator, stale_byte, tile_edges
 
 __all__ = [
@@ -21,6 +21,7 @@ __all__ = [
     "SteppedAccumulator",
     "check",
     "eligible",
+    "load_paused",
     "scene",
     "stale_byte",
     "tile_edges",

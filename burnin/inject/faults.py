@@ -1,7 +1,7 @@
 """The table of fault models. To add one: a strike in `arithmetic` or `stores`, and a line here."""
 
 import re
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 from burnin.inject import arithmetic, stores
@@ -61,7 +61,11 @@ FAULTS: dict[str, Fault] = {
         in_arithmetic=True,
         above_celsius=HOT_CELSIUS,
     ),
-    "F09": Fault(what="dropped K-step", strike=arithmetic.dropped_step, in_arithmetic=True),
+    "F09": Fault(
+        what=f"dropped K-step; 1/{arithmetic.STEPS} of the sums where the library hides its steps",
+        strike=arithmetic.dropped_step,
+        in_arithmetic=True,
+    ),
     "F10": Fault(what="zero or stale tile", strike=stores.lost_tile),
     "F11": Fault(what="two tiles swapped", strike=stores.swapped_tiles),
     "F11.rows": Fault(what="rows of a tile shifted", strike=stores.shifted_rows),
@@ -89,12 +93,16 @@ def eligible(fault: Fault, case: Case) -> bool:
     return not fault.cases or re.search(fault.cases, f"{case.test} {case.name} {case.dtype}") is not None
 
 
-def check(inject: Inject, cases: Iterable[Case]) -> None:
+def check(inject: Inject, cases: Iterable[Case], *, heats: Callable[[Case], bool] = lambda _: True) -> str:
     """Refuse a fault that cannot change anything.
 
     Args:
         inject: what the user asked for.
         cases: all cases of the chosen tests that hand their outputs through an `Injector`.
+        heats: whether the device gets hot in a case, and says so.
+
+    Returns:
+        What the fault is, in words.
 
     Raises:
         SpecError: unknown fault, a rate outside (0, 1], or no chosen case that the fault can strike.
@@ -104,11 +112,16 @@ def check(inject: Inject, cases: Iterable[Case]) -> None:
     if not 0 < inject.rate <= 1:
         raise SpecError(f"inject: rate {inject.rate:g} of {inject.fault} is not in (0, 1]; 1 strikes every launch")
     fault = FAULTS[inject.fault]
+    told = f"{inject.fault} ({fault.what})"
     chosen = list(cases)
     if not chosen:
         raise SpecError("inject: none of the chosen tests has results to strike; add --test gemm.exact")
-    if any(eligible(fault, case) for case in chosen):
-        return
-    if fault.floats_only:
-        raise SpecError(f"inject: {inject.fault} ({fault.what}) needs floats, but all chosen cases are integer")
-    raise SpecError(f"inject: {inject.fault} ({fault.what}) strikes none of the chosen cases; choose other tests")
+    struck = [case for case in chosen if eligible(fault, case)]
+    if fault.floats_only and not struck:
+        raise SpecError(f"inject: {told} needs floats, but all chosen cases are integer")
+    if not struck:
+        raise SpecError(f"inject: {told} strikes none of the chosen cases; choose other tests")
+    if fault.above_celsius is not None and not any(map(heats, struck)):
+        why = "no device gets that hot in them here, or none says so (a simulated one does in thermal)"
+        raise SpecError(f"inject: {told} strikes none of the chosen cases: {why}")
+    return told

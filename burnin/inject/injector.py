@@ -41,6 +41,13 @@ def scene(here: Scene) -> Iterator[None]:
         _SCENE.reset(token)
 
 
+def load_paused() -> None:
+    """The load has paused inside a series of launches: what comes next is a load step again."""
+    here = _SCENE.get()
+    if here is not None:
+        here.results = 0
+
+
 @dataclass(slots=True)
 class Injector:
     """Plants one fault in the launches of one GPU; without a fault it does nothing and costs nothing.

@@ -11,9 +11,41 @@ from burnin.words import RAW_BITS, segments, signed32
 
 BLOCK = 4096
 DIRECT = (torch.float32, torch.bfloat16, torch.float16, torch.int32, torch.int8)
-"""Dtypes the kernel writes itself; the others go through float32 (exact for integers) and torch's own rounding."""
+"""Dtypes the kernel writes itself; those that are not in `FP8` either go through float32 (exact for integers)."""
+FP8 = {
+    torch.float8_e4m3fn: (3, 7, True),
+    torch.float8_e4m3fnuz: (3, 8, False),
+    torch.float8_e5m2: (2, 15, True),
+    torch.float8_e5m2fnuz: (2, 16, False),
+}
+"""Formats the kernel writes as bytes: stored bits of the significand, exponent bias, whether there is a negative zero.
+They are the bulk of the inputs of fp8 products, and not every device has a type for each."""
 BUFFER = 1 << 24
 """Elements of that float32 buffer (64 MiB): bounded, and large enough to hide the launches."""
+
+
+@triton.jit
+def to_fp8(
+    values: "Any",
+    MANTISSA: tl.constexpr,  # noqa: N803
+    BIAS: tl.constexpr,  # noqa: N803
+    NEGATIVE_ZERO: tl.constexpr,  # noqa: N803
+) -> Any:
+    """The bytes of float32 values in an fp8 format that holds them all: to nearest, ties to even, in integers."""
+    bits = values.to(tl.uint32, bitcast=True)
+    size = bits & 0x7FFFFFFF
+    drop: tl.constexpr = 23 - MANTISSA
+    normal = ((size + ((1 << (drop - 1)) - 1) + ((size >> drop) & 1)) >> drop) - ((127 - BIAS) << MANTISSA)
+    # Below the smallest normal number steps are even. They are the last bit of the float32 numbers from 2**step on:
+    # adding that number rounds.
+    step: tl.constexpr = 24 - BIAS - MANTISSA
+    offset: tl.constexpr = (127 + step) << 23
+    rounded = size.to(tl.float32, bitcast=True) + tl.full([1], offset, tl.uint32).to(tl.float32, bitcast=True)
+    code = tl.where(size < ((128 - BIAS) << 23), rounded.to(tl.uint32, bitcast=True) - offset, normal)
+    sign = (bits >> 31) << 7
+    if not NEGATIVE_ZERO:
+        sign = tl.where(code == 0, 0, sign)
+    return (code | sign).to(tl.uint8)
 
 
 @triton.jit(do_not_specialize=["key_low", "key_high", "segment", "low", "magnitude"])
@@ -27,9 +59,15 @@ def fill(  # noqa: PLR0917 - a kernel has no keywords
     magnitude: "Any",
     NORMAL: tl.constexpr,  # noqa: N803 - compile-time constants are capitals in Triton
     BITS: tl.constexpr,  # noqa: N803
+    MANTISSA: tl.constexpr,  # noqa: N803
+    BIAS: tl.constexpr,  # noqa: N803
+    NEGATIVE_ZERO: tl.constexpr,  # noqa: N803
     BLOCK: tl.constexpr,  # noqa: N803
 ) -> None:
-    """Write `count` elements from linear index `segment` * 2**32 + `low` on; the range stays inside the segment."""
+    """Write `count` elements from linear index `segment` * 2**32 + `low` on; the range stays inside the segment.
+
+    MANTISSA, BIAS, NEGATIVE_ZERO: the fp8 format of `out`, which then is of bytes; MANTISSA is 0 for all other types.
+    """
     offsets = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
     a, b = segment_keys(unsigned(key_low), unsigned(key_high), unsigned(segment))
     first = mix32((unsigned(low) + offsets.to(tl.uint32)) ^ a)
@@ -46,7 +84,9 @@ def fill(  # noqa: PLR0917 - a kernel has no keywords
     else:
         scaled = ((words >> 16) * (2 * magnitude + 1).to(tl.uint32)) >> 16
         values = scaled.to(tl.int32) - magnitude
-    if out.dtype.element_ty == tl.bfloat16:
+    if MANTISSA > 0:
+        result = to_fp8(values.to(tl.float32), MANTISSA, BIAS, NEGATIVE_ZERO)
+    elif out.dtype.element_ty == tl.bfloat16:
         # Rounded here, to nearest and ties to even: not every vendor's conversion is one instruction that does so.
         bits = values.to(tl.float32).to(tl.uint32, bitcast=True)
         bits = (bits + 0x7FFF + ((bits >> 16) & 1)) >> 16
@@ -65,7 +105,10 @@ def launch(flat: torch.Tensor, key: int, start: int, mode: int) -> None:
         start: linear index of the first element.
         mode: magnitude of integers, 0 for near-normal floats, `RAW_BITS` for the words.
     """
-    if flat.dtype not in DIRECT:
+    mantissa, bias, negative_zero = FP8.get(flat.dtype, (0, 0, True))
+    if mantissa:
+        flat = flat.view(torch.uint8)
+    elif flat.dtype not in DIRECT:
         for begin in range(0, flat.numel(), BUFFER):
             piece = flat[begin : begin + BUFFER]
             buffer = torch.empty(piece.numel(), dtype=torch.float32, device=flat.device)
@@ -84,6 +127,9 @@ def launch(flat: torch.Tensor, key: int, start: int, mode: int) -> None:
             max(mode, 0),
             NORMAL=mode == 0,
             BITS=mode == RAW_BITS,
+            MANTISSA=mantissa,
+            BIAS=bias,
+            NEGATIVE_ZERO=negative_zero,
             BLOCK=BLOCK,
         )
         done += count

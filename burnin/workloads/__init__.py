@@ -5,9 +5,10 @@ Always true: the same (case, seed) gives the same bits on every healthy GPU of a
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol
 
+from burnin.senses import Senses, Unfelt
 from burnin.spec import Ballot, Case, Elements, Inject, Proof
 
 if TYPE_CHECKING:
@@ -33,6 +34,14 @@ class Context:
     """Call at least once a second of work: feeds the watchdog."""
     fabric: "Fabric | None" = None
     """How data travel to the other GPUs of the host, in tests over links; see `burnin.collectives`."""
+    senses: Senses = field(default_factory=Unfelt)
+    """What this GPU feels."""
+    start_s: float | None = None
+    """When all GPUs begin this ballot, on the host's monotonic clock; None: each at once."""
+    begin: Callable[[], None] = lambda: None
+    """Call when the launches of a ballot begin, if much came before them: what was felt until then is forgotten."""
+    retention_s: float = 0.0
+    """How long memory is to hold what was written, in the test of memory; 0: it is not tested."""
 
 
 class Workload(Protocol):

@@ -15,10 +15,11 @@ from burnin.golden import Product, refute
 from burnin.inject import Injector
 from burnin.seed import fill_bits, fill_integers, fill_normal
 from burnin.spec import Ballot, Case, Elements, Proof
-from burnin.words import MASK64, derive
+from burnin.words import derive
 from burnin.workloads import Context
 from burnin.workloads.elements import Comparison
-from burnin.workloads.launches import injector_of, launch_all, poison, strict_math
+from burnin.workloads.launches import Lanes, injector_of, launch_all, poison, strict_math
+from burnin.workloads.missing import missing
 from burnin.workloads.patterns import PATTERNS, fill_pattern
 from burnin.workloads.plans import Plan, accumulator_of, exact_plans, multiplier, pattern_plans, vote_plans
 
@@ -35,6 +36,16 @@ class _Gemm(ABC):
     def __init__(self) -> None:
         self._injector: Injector | None = None
         self._warm: set[str] = set()
+        self._known: dict[str, Plan] = {}
+        self._lanes: Lanes | None = None
+        self._refused: dict[tuple[str, str, bool], str] = {}
+
+    def _missing(self, ctx: Context, plan: Plan) -> str:
+        """Why the library cannot compute a plan; asked once for plans that differ in their shape only."""
+        kind = (plan.dtype, plan.path, plan.rounded)
+        if kind not in self._refused:
+            self._refused[kind] = missing(plan, ctx.device)
+        return self._refused[kind]
 
     @abstractmethod
     def _plans(self, ctx: Context) -> tuple[Plan, ...]: ...
@@ -52,6 +63,7 @@ class _Gemm(ABC):
                 exact=self.exact,
                 rate_name=f"gemm_{plan.name.replace(' ', '_')}_flops_per_second",
                 flops=plan.flops,
+                missing=self._missing(ctx, plan),
             )
             for plan in self._plans(ctx)
         )
@@ -73,7 +85,10 @@ class _Gemm(ABC):
                 with strict_math(tf32=False):
                     return injector.hit(output, accumulator)
 
-            done, tiles = launch_all(ctx, multiply, strike, out, launches=launches, seed=_checksum_seed(plan, seed))
+            lanes = self._lanes = self._lanes or Lanes(ctx.device)
+            done = launch_all(
+                ctx, multiply, strike, out, launches=launches, seed=_checksum_seed(plan, seed), lanes=lanes
+            )
         return Ballot(
             case=case.name,
             iteration=iteration,
@@ -83,7 +98,7 @@ class _Gemm(ABC):
             bytes=out.nbytes * launches,
             flops=plan.flops * launches,
             elapsed_s=done.elapsed_s,
-            tiles=tuple(int(value) & MASK64 for value in tiles.tolist()),
+            tiles=done.tiles,
             fired=done.fired,
         )
 
@@ -129,10 +144,11 @@ class _Gemm(ABC):
         return None
 
     def _plan(self, ctx: Context, case: Case) -> Plan:
-        for plan in self._plans(ctx):
-            if plan.name == case.name:
-                return plan
-        raise ValueError(f"{self.test} has no case {case.name!r} on backend {ctx.backend}")
+        if case.name not in self._known:  # the table asks the device: too slow for the time between two ballots
+            self._known = {plan.name: plan for plan in self._plans(ctx)}
+        if case.name not in self._known:
+            raise ValueError(f"{self.test} has no case {case.name!r} on backend {ctx.backend}")
+        return self._known[case.name]
 
     def _operands(self, ctx: Context, plan: Plan, seed: int) -> tuple[torch.Tensor, torch.Tensor]:
         a = torch.empty(plan.m, plan.k, dtype=plan.operand, device=ctx.device)

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 
+import numpy as np
 import torch
 
 from burnin.checksum import length_term, text, tile_count, tile_sums, tile_sums_into
@@ -24,6 +25,8 @@ class Launched:
     fingerprints: tuple[tuple[str, int], ...]
     odd: int
     """Number of the last launch whose fingerprint differs from the first's; 0 if none does."""
+    tiles: tuple[int, ...]
+    """Tile sums of launch `odd`, modulo 2**64."""
     elapsed_s: float
     fired: int
 
@@ -92,23 +95,34 @@ class Lanes:
     A product leaves part of the chip idle in its last wave; a checksum on a stream of lower priority fills it. On an
     H200 a bf16 8192³ product with every output checksummed then runs at 0.972 of the plain product's rate instead of
     0.965 (tests/bench/bench_gemm.py). Elsewhere both run one after the other.
+
+    Keep one for all series on a device: the library allocates a workspace of tens of MB for every stream that it has
+    not seen before, in the middle of the series.
+
+    Args:
+        device: where both run.
+        outputs: how many outputs are written in turn on a GPU, at least 2; elsewhere it is one.
     """
 
-    def __init__(self, device: torch.device) -> None:
+    def __init__(self, device: torch.device, *, outputs: int = 2) -> None:
+        self._device = device
         self._cuda = device.type == "cuda"
-        self.outputs = 2 if self._cuda else 1
-        """How many outputs are written in turn."""
+        self.outputs = outputs if self._cuda else 1
         if self._cuda:
-            self._home = torch.cuda.current_stream(device)
             self._main = _stream(device, priority=-1)
             self._side = _stream(device, priority=0)
             self._summed = [_event() for _ in range(self.outputs)]
-            self._main.wait_stream(self._home)
-            self._side.wait_stream(self._home)
+
+    def begin(self) -> None:
+        """Start a series: both wait for what the caller's stream was given so far."""
+        if self._cuda:
+            home = torch.cuda.current_stream(self._device)
+            self._main.wait_stream(home)
+            self._side.wait_stream(home)
 
     @contextmanager
     def launching(self, number: int) -> Iterator[None]:
-        """Launch number `number` goes here, after its output was summed up for the last time."""
+        """Launch number `number` of the series goes here, after its output was summed up for the last time."""
         if not self._cuda:
             yield
             return
@@ -129,10 +143,11 @@ class Lanes:
             self._summed[number % self.outputs].record()
 
     def join(self) -> None:
-        """Let the caller's stream wait for both."""
+        """End the series: the caller's stream waits for both."""
         if self._cuda:
-            self._home.wait_stream(self._main)
-            self._home.wait_stream(self._side)
+            home = torch.cuda.current_stream(self._device)
+            home.wait_stream(self._main)
+            home.wait_stream(self._side)
 
 
 def launch_all(
@@ -143,34 +158,35 @@ def launch_all(
     *,
     launches: int,
     seed: int,
-) -> tuple[Launched, torch.Tensor]:
+    lanes: Lanes | None = None,
+) -> Launched:
     """Launch, let the fault strike, and sum up the output by tiles, `launches` times; the host waits once, at the end.
 
     Args:
         ctx: where this runs.
         launch: computes an output once, in place.
         strike: hands an output to the injector and says whether that changed it.
-        output: contiguous matrix; it and its twin, on a GPU, are poisoned here before their first launch.
+        output: contiguous matrix; it and its twins, on a GPU, are poisoned here before their first launch.
         launches: at least 1.
         seed: of the checksum.
-
-    Returns:
-        The tally, and the tile sums of the odd launch (int64, on the device): 8 bytes a tile and launch are kept.
+        lanes: those of the last series on this device; None makes new ones.
 
     Raises:
         RuntimeError: no launch wrote anything: every output is as it was poisoned. On all GPUs alike, no vote would see
             it.
     """
+    lanes = lanes or Lanes(output.device)
+    watch = Stopwatch(output.device)
     poison(output)
     blank = tile_sums(output, seed).sum()
     sums = torch.zeros(launches, tile_count(output), dtype=torch.int64, device=output.device)
-    watch, lanes = Stopwatch(output.device), Lanes(output.device)
     outputs = [output, *(torch.empty_like(output) for _ in range(lanes.outputs - 1))]
     fired = 0
+    lanes.begin()
     for number in range(launches):
         out = outputs[number % len(outputs)]
         with lanes.launching(number):
-            if number < len(outputs):
+            if 0 < number < len(outputs):
                 poison(out)
             watch.start()
             launch(out)
@@ -180,13 +196,14 @@ def launch_all(
             tile_sums_into(sums[number], out, seed)
         ctx.alive()
     lanes.join()
-    if bool((sums.sum(dim=1) == blank).all()):
+    # One copy to the host for the series, one more for the tiles: the device idles while the host works on them.
+    *totals, untouched = torch.cat([sums.sum(dim=1), blank.view(1)]).tolist()
+    if all(value == untouched for value in totals):
         raise RuntimeError(f"none of {launches} launches wrote its output: nothing was computed")
-    totals = sums.sum(dim=1).tolist()
     length = length_term(output.nbytes, seed)
-    fingerprints, odd = tally([(int(value) + length) & MASK64 for value in totals])
-    result = Launched(fingerprints=fingerprints, odd=odd, elapsed_s=watch.elapsed_s(), fired=fired)
-    return result, sums[odd]
+    fingerprints, odd = tally([(value + length) & MASK64 for value in totals])
+    tiles = tuple(sums[odd].cpu().numpy().view(np.uint64).tolist())
+    return Launched(fingerprints=fingerprints, odd=odd, tiles=tiles, elapsed_s=watch.elapsed_s(), fired=fired)
 
 
 def injector_of(ctx: Context, last: Injector | None) -> Injector:

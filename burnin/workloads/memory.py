@@ -18,6 +18,7 @@ from burnin.words import Words, derive, mix32, signed32
 from burnin.workloads import Context, MissingError
 from burnin.workloads.elements import Comparison
 from burnin.workloads.launches import Stopwatch, injector_of, tally
+from burnin.workloads.pauses import rest
 
 TEST = "hbm"
 SHARE = 0.97
@@ -47,6 +48,8 @@ class March:
     """Checks that leave the inverse behind, upwards and downwards in turn, before the last."""
     moved: bool = False
     """Whether blocks are moved to the other half of their chunk between write and check."""
+    held: bool = False
+    """Whether memory must hold the words for a while, see `Context.retention_s`, half of it each way up."""
 
 
 MARCHES = (
@@ -56,6 +59,8 @@ MARCHES = (
     March(name="random", pattern=RANDOM, inversions=1),
     March(name="block move", pattern=RANDOM, moved=True),
 )
+RETENTION = March(name="retention", pattern=RANDOM, inversions=1, held=True)
+"""Cells leak towards one value: every bit is held as it is and inverted. Only where a time is given."""
 
 
 class Hbm:
@@ -70,26 +75,31 @@ class Hbm:
             raise MissingError("triton is not installed; the test consists of a kernel of our own")
         if ctx.device.type == "cuda":
             torch.cuda.empty_cache()
-            free, whole = torch.cuda.mem_get_info(ctx.device)
-            if free * SHARE < CHUNK_WORDS * 4:
-                raise MissingError(f"only {free >> 20} of {whole >> 20} MiB of memory are free")
+            require_memory(*torch.cuda.mem_get_info(ctx.device))
         return tuple(
             Case(test=TEST, name=march.name, dtype="bytes", exact=True, rate_name="hbm_bytes_per_second")
-            for march in MARCHES
+            for march in (*MARCHES, *([RETENTION] if ctx.retention_s else []))
         )
 
     def ballot(self, ctx: Context, case: Case, *, iteration: int, seed: int, launches: int) -> Ballot:
-        """March over all memory `launches` times; see `burnin.workloads.Workload`."""
+        """March over all memory `launches` times; see `burnin.workloads.Workload`.
+
+        A march that holds does so in the first launch of a first iteration: once in a test, and once in its retest.
+        """
         march, chunks = _march(case), _chunks(ctx)
         _require_eyes(chunks[0])
         injector = self._injector = injector_of(ctx, self._injector)
         watch, rows, fired = Stopwatch(ctx.device), list[tuple[tuple[int, int], ...]](), 0
         for launch in range(launches):
+            hold_s = ctx.retention_s / 2 if march.held and iteration == 0 and launch == 0 else 0.0
             watch.start()
-            found, struck = _pass(ctx, march, chunks, derive(seed, TEST, launch), injector)
+            found, struck = _pass(ctx, march, chunks, derive(seed, TEST, launch), injector, hold_s=hold_s)
             watch.stop()
             rows.append(found)
             fired += struck
+        sizes = [chunk.numel() for chunk in chunks]
+        if all(count >= size for row in rows for (count, _), size in zip(row, sizes, strict=True)):
+            raise RuntimeError(f"no word is what {launches} launches wrote: nothing was stored")
         fingerprints, odd = tally([_fingerprint(row) for row in rows])
         return Ballot(
             case=case.name,
@@ -142,6 +152,12 @@ class Hbm:
         return None
 
 
+def require_memory(free: int, whole: int) -> None:
+    """Raise MissingError when less than one piece of the march is free, in bytes; others may hold the rest."""
+    if free * SHARE < CHUNK_WORDS * 4:
+        raise MissingError(f"only {free >> 20} of {whole >> 20} MiB of memory are free")
+
+
 def words(key: int, pattern: int, phase: int, start: int, count: int) -> Words:
     """Return the words of a pattern from index `start` on: the definition, in numpy.
 
@@ -165,7 +181,7 @@ def words(key: int, pattern: int, phase: int, start: int, count: int) -> Words:
 
 
 def _march(case: Case) -> March:
-    for march in MARCHES:
+    for march in (*MARCHES, RETENTION):
         if march.name == case.name:
             return march
     raise ValueError(f"{TEST} has no case {case.name!r}")
@@ -192,9 +208,12 @@ def _chunks(ctx: Context) -> list[torch.Tensor]:
 
 
 def _pass(
-    ctx: Context, march: March, chunks: list[torch.Tensor], key: int, injector: Injector
+    ctx: Context, march: March, chunks: list[torch.Tensor], key: int, injector: Injector, *, hold_s: float = 0.0
 ) -> tuple[tuple[tuple[int, int], ...], bool]:
-    """Write everything, let the fault strike, check everything: ((count, first) of every chunk, whether it struck)."""
+    """Write everything, let the fault strike, check everything: ((count, first) of every chunk, whether it struck).
+
+    `hold_s`: between each write and its check.
+    """
     word, phase = _key(march, key)
     for chunk in chunks:
         _write(chunk, word, march.pattern, phase)
@@ -207,12 +226,21 @@ def _pass(
     found = torch.tensor([[0, NONE]] * len(chunks), dtype=torch.int64, device=ctx.device)
     for number in range(march.inversions + 1):
         down = number % 2 == 1
+        if hold_s:
+            _hold(ctx, hold_s)
         todo = list(zip(found, chunks, strict=True))
         for slot, chunk in reversed(todo) if down else todo:
             last = number == march.inversions
             _check(slot, chunk, word, march.pattern, phase, flipped=down, invert=not last, down=down)
         ctx.alive()
     return tuple((int(count), int(first)) for count, first in found.tolist()), struck
+
+
+def _hold(ctx: Context, seconds: float) -> None:
+    """Leave memory alone, after everything is written; feeds the watchdog."""
+    if ctx.device.type == "cuda":
+        torch.cuda.synchronize(ctx.device)
+    rest(ctx, seconds)
 
 
 def _require_eyes(chunk: torch.Tensor) -> None:

@@ -33,6 +33,13 @@ DTYPES = {
 }
 SHAPE_FP64 = (2048, 2048, 2048)
 """Parts for training have few fp64 units; this takes some milliseconds on the slowest."""
+SHAPE_LONG_8 = (8192, 32768, 8192)
+SHAPE_LONG_8_OWN = (4096, 32768, 4096)
+SHAPE_LONG_16 = (8192, 16384, 8192)
+SHAPE_VOTE_FP64 = (4096, 4096, 4096)
+"""Large products for `gemm.vote`, which has no exact range to stay in. What a ballot costs beside its products is about
+three milliseconds and one reading of every output: the share of the first falls with the length of a product, that of
+the second with 1/k. Together they are 2 to 3 % of these on an H200 (`tests/bench/bench_gemm_dtypes.py`)."""
 FP16_MAX = 65_504
 SIGMAS = 8
 """Sums of random integers stay below eight standard deviations (the golden checks every real one)."""
@@ -138,11 +145,14 @@ def vote_plans(backend: str, device: torch.device) -> tuple[Plan, ...]:
         return (_plan("bf16", "library", SHAPES_CPU[0], rounded=True), _plan("fp32", "library", SHAPES_CPU[1]))
     arch = arch_of_device(device)
     tf32 = ("tf32",) if arch.tf32 else ()
-    plans = [_plan(dtype, "library", shape, rounded=True) for dtype in ("bf16", "fp16") for shape in SHAPES_CUDA]
-    plans += [_plan(dtype, "library", SHAPES_CUDA_16[0]) for dtype in ("fp32", *tf32, "int8", *arch.fp8[:1])]
-    plans.append(_plan("fp64", "library", SHAPE_FP64))
+    shapes = (SHAPE_LONG_16, *SHAPES_CUDA[1:])
+    plans = [_plan(dtype, "library", shape, rounded=True) for dtype in ("bf16", "fp16") for shape in shapes]
+    plans += [_plan(dtype, "library", SHAPES_CUDA[0]) for dtype in tf32]
+    plans.append(_plan("fp32", "library", SHAPES_CUDA[1]))  # the cube would take half of the test's time
+    plans += [_plan(dtype, "library", SHAPE_LONG_8) for dtype in ("int8", *arch.fp8[:1])]
+    plans.append(_plan("fp64", "library", SHAPE_VOTE_FP64))
     if have_triton():
-        plans += [_plan(dtype, "triton", SHAPES_CUDA[1]) for dtype in arch.fp8[1:]]
+        plans += [_plan(dtype, "triton", SHAPE_LONG_8_OWN) for dtype in arch.fp8[1:]]
     return tuple(_fitting(plan, device) for plan in plans)
 
 

@@ -31,6 +31,9 @@ class Prepared:
     """Computes every output, in place and completely; what it leaves unwritten stays poisoned and differs."""
     truth: Callable[[], Tensors] | None = None
     """Computes the right results on the CPU, by other code than `launch` on a GPU; None where rounding decides."""
+    inside: Callable[[], torch.Tensor] | None = None
+    """Returns int32 ones for the bounds that the outputs keep as they lie there, else zeros; None: it has no bounds.
+    The bounds hold for every right result: breaking one counts without a vote."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -90,7 +93,9 @@ class Recipes(ABC):
             self._warm_up(recipe, prepared)
             injector = self._injector = injector_of(ctx, self._injector)
             names = tuple(prepared.outputs)
-            slots = torch.zeros(launches, len(names), dtype=torch.int64, device=ctx.device)
+            rows_of = (*names, *(("bounds",) if prepared.inside is not None else ()))
+            slots = torch.zeros(launches, len(rows_of), dtype=torch.int64, device=ctx.device)
+            kept = torch.ones(launches, dtype=torch.bool, device=ctx.device)
             watch = Stopwatch(ctx.device)
             fired = 0
             _poison_all(prepared)
@@ -102,9 +107,14 @@ class Recipes(ABC):
                 fired += _strike(injector, prepared)
                 for at, name in enumerate(names):
                     checksum_into(slots[launch, at : at + 1], prepared.outputs[name], _checksum_seed(recipe, seed))
+                if prepared.inside is not None:
+                    flags = prepared.inside()
+                    kept[launch] = (flags == 1).all()
+                    checksum_into(slots[launch, -1:], flags, _checksum_seed(recipe, seed))
                 ctx.alive()
             rows = [[int(value) & MASK64 for value in row] for row in slots.tolist()]
-        for name, poisoned, *sums in zip(names, blank, *rows, strict=True):
+            outside = launches - int(kept.sum())
+        for name, poisoned, *sums in zip(names, blank, *rows, strict=False):  # bounds cannot be left unwritten
             if set(sums) == {poisoned}:
                 raise RuntimeError(f"none of {launches} launches wrote {name}: nothing was computed")
         fingerprints, odd = tally([_fingerprint(seed, row) for row in rows])
@@ -117,8 +127,9 @@ class Recipes(ABC):
             bytes=launches * sum(output.nbytes for output in prepared.outputs.values()),
             flops=recipe.flops * launches,
             elapsed_s=watch.elapsed_s(),
-            trace=tuple((name, text(value)) for name, value in zip(names, rows[odd], strict=True)),
+            trace=tuple((name, text(value)) for name, value in zip(rows_of, rows[odd], strict=True)),
             fired=fired,
+            outside=outside,
         )
 
     def prove(self, ctx: Context, case: Case, *, seed: int) -> Proof:
@@ -161,7 +172,7 @@ class Recipes(ABC):
             for _ in range(launches):
                 self._launch_once(ctx, prepared)
                 kept = {name: output.to("cpu", copy=True) for name, output in prepared.outputs.items()}
-                if _sum_of(recipe, kept, seed) == right:
+                if _sum_of(recipe, kept | _flags(prepared), seed) == right:
                     good = kept
                 elif bad is None:
                     bad = kept
@@ -195,6 +206,10 @@ class Recipes(ABC):
 def _poison_all(prepared: Prepared) -> None:
     for output in prepared.outputs.values():
         poison(output)
+
+
+def _flags(prepared: Prepared) -> dict[str, torch.Tensor]:
+    return {"bounds": prepared.inside().cpu()} if prepared.inside is not None else {}
 
 
 def _strike(injector: Injector, prepared: Prepared) -> bool:

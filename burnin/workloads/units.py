@@ -13,7 +13,7 @@ import torch
 
 from burnin.checksum import text
 from burnin.golden import exact_magnitude
-from burnin.inject import Injector
+from burnin.inject import Injector, stale_byte
 from burnin.kernels import have_triton, same_tile_on_device
 from burnin.seed import fill_bits, fill_integers
 from burnin.spec import Ballot, Case, Elements, Proof
@@ -111,7 +111,7 @@ class SmVote:
         a, bt = _operands(ctx, tile, seed)
         injector = self._injector = injector_of(ctx, self._injector)
         out, units = _outputs(ctx, tile)
-        watch, made, fired = Stopwatch(ctx.device), list[_Launch](), 0
+        watch, made, fired, written = Stopwatch(ctx.device), list[_Launch](), 0, False
         with strict_math(tf32=False):
             _compute(ctx, tile, a, bt, out=out, units=units)  # compiles
             poison(out)
@@ -121,7 +121,10 @@ class SmVote:
                 watch.stop()
                 fired += _strike(injector, tile, out, units)
                 made.append(_summed(tile, out, units, seed))
+                written = written or not bool((out.view(-1).view(torch.uint8) == stale_byte(out.dtype)).all())
                 ctx.alive()
+        if not written:  # on all GPUs alike, no vote would see it
+            raise RuntimeError(f"none of {launches} launches wrote its output: nothing was computed")
         fingerprints, odd = tally([one.fingerprint(seed) for one in made])
         visited = {number for one in made for number in one.sums}
         complete = launches if len(visited) >= _unit_count(ctx) else 0

@@ -19,7 +19,7 @@ SUFFIXES = (".tar.zst", ".tar.gz")
 
 
 class PackError(Exception):
-    """The archive cannot be written; one line that says what to do."""
+    """The bundle cannot be made; one line that says what to do."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

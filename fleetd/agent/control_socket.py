@@ -6,17 +6,11 @@ One JSON line in, one JSON line out, then the connection ends. Requests: `{"do":
 
 import asyncio
 import json
-import os
-import socket
-import stat
 from collections.abc import Awaitable, Callable
-from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-import structlog
-
-_log = structlog.get_logger(__name__)
+from fleetd.agent.unix_socket import UnixSocket
 
 SCHEMA = "fleetd.agent.control/1"
 CONNECTIONS_MAX = 4
@@ -28,54 +22,25 @@ Answer = Callable[[dict[str, Any]], Awaitable[str]]
 """Carries out a request: "" when it is done, else why it is not. Raises ValueError on one that is none."""
 
 
-class ControlSocket:
+class ControlSocket(UnixSocket):
     """Takes requests until it is closed."""
 
     def __init__(self, path: Path, answer: Answer) -> None:
-        self._path = path
+        super().__init__(
+            path,
+            self._converse,
+            name="control",
+            mode=0o600,
+            connections_max=CONNECTIONS_MAX,
+            line_bytes_max=_LINE_BYTES_MAX,
+        )
         self._answer = answer
-        self._open = 0
-        self._server: asyncio.Server | None = None
 
-    async def start(self) -> bool:
-        """Listen. False, with a line in the log, when that cannot be done: the agent goes on without."""
-        channel = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_NONBLOCK)
-        try:
-            with suppress(FileNotFoundError):
-                if stat.S_ISSOCK(self._path.lstat().st_mode):  # of an agent that was killed; nothing else is removed
-                    self._path.unlink()
-            os.fchmod(channel.fileno(), 0o600)  # before it is bound: Linux gives the file this mode from the start
-            channel.bind(str(self._path))
-            self._server = await asyncio.start_unix_server(self._serve, sock=channel, limit=_LINE_BYTES_MAX)
-        except OSError as error:
-            channel.close()
-            _log.error("no_control_socket", path=str(self._path), why=str(error))
-            return False
-        return True
-
-    async def close(self) -> None:
-        """Stop listening and take the socket away; idempotent."""
-        server, self._server = self._server, None
-        if server is not None:
-            server.close()
-            with suppress(OSError):
-                self._path.unlink(missing_ok=True)
-
-    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        if self._open >= CONNECTIONS_MAX:
-            writer.transport.abort()
-            return
-        self._open += 1
-        try:
-            async with asyncio.timeout(_READ_S):
-                line = await reader.readline()
-            why = await self._carry_out(line)
-            writer.write(json.dumps({"schema": SCHEMA, "ok": not why, "why": why}).encode() + b"\n")
-        except (OSError, TimeoutError, ValueError):  # a ValueError of readline: longer than any request
-            writer.transport.abort()
-        finally:
-            self._open -= 1
-            writer.close()
+    async def _converse(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        async with asyncio.timeout(_READ_S):
+            line = await reader.readline()  # ValueError: longer than any request
+        why = await self._carry_out(line)
+        writer.write(json.dumps({"schema": SCHEMA, "ok": not why, "why": why}).encode() + b"\n")
 
     async def _carry_out(self, line: bytes) -> str:
         try:

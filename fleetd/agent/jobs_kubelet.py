@@ -1,8 +1,9 @@
 """Which pod a GPU is given to, from the kubelet's pod-resources socket (`v1.PodResourcesLister/List`).
 
 The only place outside of uplink that speaks gRPC: the kubelet offers nothing else. Devices are named by their plugin:
-NVIDIA's by UUID (a time-sliced replica with `::N` behind it), AMD's by PCI address. A MIG instance has a UUID of its
-own, which belongs to no whole GPU, and is not mapped.
+NVIDIA's by UUID (a time-sliced replica with `::N` behind it), AMD's by PCI address. A MIG device or an AMD partition
+stands for the GPU that it is a part of, which is what a fault strikes; one that the inventory does not name is not
+mapped.
 """
 
 from collections.abc import Sequence
@@ -47,6 +48,7 @@ async def pod_jobs(socket: Path, gpus: Sequence[Gpu], *, deadline_s: float) -> t
 
 def _mapped(answer: ListPodResourcesResponse, gpus: Sequence[Gpu]) -> tuple[GpuJob, ...]:
     named = {_key(gpu.gpu): gpu for gpu in gpus} | {_key(gpu.pci_address): gpu for gpu in gpus if gpu.pci_address}
+    named |= {_key(part): gpu for gpu in gpus for part in gpu.partitions}
     found: dict[GpuJob, None] = {}
     for pod in answer.pod_resources:
         for container in pod.containers:

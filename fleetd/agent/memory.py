@@ -16,6 +16,9 @@ _log = structlog.get_logger(__name__)
 INTERVAL_S = 30.0
 TIMES = 3
 """Looks in a row above the limit that it takes: a page of metrics or a burst of findings is no leak."""
+STUCK = "stuck_helper"
+"""Helpers that are abandoned inside a driver: shown and not held against the agent. Its restart would not end them; the
+next agent would not know which GPUs to leave alone, and get as many stuck again."""
 YOUNG_S = 600.0
 """An agent that is so young has not leaked: a restart would not help, and come again and again."""
 
@@ -50,7 +53,7 @@ class MemoryWatch:
         Args:
             config: the limit.
             clock: for the intervals.
-            read: resident bytes by process (`agent`, `helper`).
+            read: resident bytes by process (`agent`, `helper`, and `STUCK` when there are any).
             restart: ends the agent in good order; the service manager starts it again.
         """
         self._config = config
@@ -70,7 +73,7 @@ class MemoryWatch:
     def look(self) -> None:
         """One look."""
         self.resident_bytes = self._read()
-        held = sum(self.resident_bytes.values())
+        held = sum(value for process, value in self.resident_bytes.items() if process != STUCK)
         self._above = self._above + 1 if held > self._config.limit_bytes else 0
         if self._above < TIMES:
             return

@@ -7,8 +7,9 @@ from dataclasses import dataclass, fields
 
 import structlog
 
-from fleetd.agent.silence import MISSING, UNRESPONSIVE, Silence, SilenceWatch
-from fleetd.model.finding import DeviceFault, FaultClass, Scope, Severity
+from fleetd.agent.silence import Silence, SilenceWatch
+from fleetd.core.detect_rules import lost
+from fleetd.model.finding import DRIVER_MISSING, DRIVER_UNRESPONSIVE, DeviceFault, FaultClass, Scope, Severity
 from fleetd.model.host import Gpu
 from fleetd.model.ids import BootId, FindingId, GpuId, HostName
 from fleetd.model.telemetry import GpuSample
@@ -143,7 +144,7 @@ class Sampler:
             self.silent_gpus, self._failures = (), 0
             return self._config.interval_seconds
         except DeviceError as error:
-            code = MISSING if isinstance(error, DriverMissing) else UNRESPONSIVE
+            code = DRIVER_MISSING if isinstance(error, DriverMissing) else DRIVER_UNRESPONSIVE
             self._watch.fails(code, str(error), began_s=began_s, began_at_s=began_at_s)
             self._failed(error)
             told = self._tell()
@@ -184,6 +185,9 @@ class Sampler:
     def _tell(self) -> bool:
         """Spool a finding for every silence that has become too long; whether the whole driver's has been told."""
         for silence in self._watch.overdue(self._clock.elapsed_s()):
+            if silence.gpu is not None and self._on_round is not None and lost(silence.why):
+                self._watch.tell(silence)  # it is silent, and whoever judges the rounds has told that it is lost
+                continue
             try:
                 self._spool.append(self._finding(silence))
             except StoreError as error:
@@ -202,7 +206,7 @@ class Sampler:
         who = "no GPU answers" if silence.gpu is None else f"GPU {index if index is not None else '?'} does not answer"
         silent_s = self._clock.elapsed_s() - silence.since_s
         identity = f"{self._host}/{self._boot_id}/{silence.code}/{silence.gpu or 'host'}/{silence.began_at_s:.0f}"
-        missing = silence.code == MISSING
+        missing = silence.code == DRIVER_MISSING
         return DeviceFault(
             id=FindingId(identity),
             host=self._host,

@@ -3,10 +3,8 @@
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
+from fleetd.model.finding import DRIVER_UNRESPONSIVE
 from fleetd.model.ids import GpuId
-
-UNRESPONSIVE = "agent.driver_unresponsive"
-MISSING = "agent.driver_missing"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -80,7 +78,7 @@ class SilenceWatch:
             # If nobody answered before, then neither did this one: its silence began with that one.
             kept = self._gpus.get(gpu) or before
             since = (kept.since_s, kept.began_at_s) if kept else (began_s, began_at_s)
-            self._gpus[gpu] = Silence(code=UNRESPONSIVE, gpu=gpu, since_s=since[0], began_at_s=since[1], why=why)
+            self._gpus[gpu] = Silence(code=DRIVER_UNRESPONSIVE, gpu=gpu, since_s=since[0], began_at_s=since[1], why=why)
         ended = [self._gpus.pop(gpu) for gpu in answered if gpu in self._gpus]
         if before is not None:
             ended.append(before)

@@ -6,12 +6,10 @@ from fleetd.core.detect import Detected
 from fleetd.core.detect_rules import CODES
 from fleetd.core.faults.catalogue import Catalogue
 from fleetd.core.policy import Action
-from fleetd.model.finding import BurninEnded, DeviceFault, FaultClass, Finding, Severity, Verdict
+from fleetd.model.finding import SILENCES, BurninEnded, DeviceFault, FaultClass, Finding, Severity, Verdict
 from fleetd.model.ids import SpoolId
 from fleetd.ports import Clock, Spool, Spooled
 
-_SILENCES = frozenset({"agent.driver_unresponsive", "agent.driver_missing"})
-"""Told by the sampler, which also knows when they end: they are judged from its state."""
 _BURNIN = "burnin.failed"
 
 
@@ -71,8 +69,8 @@ class StandingSpool:
                 self._file.save(faults)
 
     def _stand(self, fault: DeviceFault) -> None:
-        if fault.code in _SILENCES:
-            return
+        if fault.code in SILENCES:
+            return  # told by the sampler, which also knows when they end: they are judged from its state
         entry = self._catalogue.entry(fault.code)
         one = gate.Standing(
             code=fault.code,

@@ -2,11 +2,14 @@
 
 import json
 import socket
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 SOCKET = Path("/run/fleetd/agent.sock")
-"""Where the packaged service has it."""
+"""Where an agent answers, and is asked, when nobody says otherwise."""
+ENVIRON = "FLEETD_AGENT_SOCKET"
+"""Names another place; for the agent and for whoever asks it."""
 _BYTES_MAX = 4 << 20
 _SCHEMA = "fleetd.agent.status/1"
 _CONTROL_SCHEMA = "fleetd.agent.control/1"
@@ -18,6 +21,11 @@ class NoAnswer(Exception):  # noqa: N818 - it says what happened
 
 class Refused(Exception):  # noqa: N818 - it says what happened
     """The agent answered that it did not, or not wholly, do what it was told; one line that says why."""
+
+
+def default_socket(environ: Mapping[str, str]) -> Path:
+    """The status socket of an agent whose configuration names none: one rule for the agent and the commands."""
+    return Path(environ.get(ENVIRON) or SOCKET)
 
 
 def control_socket(status: Path) -> Path:

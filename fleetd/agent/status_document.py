@@ -34,7 +34,7 @@ def document(
         stale_s=stale_s,
     )
     readiness, why = answer.readiness, answer.why
-    if released_s is not None and readiness is Readiness.READY:
+    if released_s is not None and readiness is not Readiness.BAD:  # nothing is read meanwhile, and this is why
         readiness = Readiness.CANNOT_TELL
         why = f"the GPUs are released for another {released_s:.0f} s: somebody resets or services them"
     answered = {sample.gpu for sample in status.samples}
@@ -65,6 +65,7 @@ def _gpu(gpu: Gpu, faults: Faults, *, answers: bool) -> dict[str, Any]:
         "index": gpu.index,
         "sku": gpu.sku,
         "pci_address": gpu.pci_address,
+        "partitions": list(gpu.partitions),
         "answers": answers,
         "events": [_event(one) for one in faults.values() if one.gpu == gpu.gpu],
     }

@@ -7,18 +7,13 @@ its to read. Nothing is read from the connection, so nothing can be asked for bu
 import asyncio
 import json
 import os
-import stat
 from collections.abc import Callable
-from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import structlog
-
 from fleetd.agent.status_client import SOCKET
-
-_log = structlog.get_logger(__name__)
+from fleetd.agent.unix_socket import UnixSocket
 
 SOCKET_BYTES_MAX = 99
 """The kernel has 107 for the path of a Unix socket, and the control socket's is 8 longer: `…-control`."""
@@ -32,7 +27,7 @@ class StatusConfig:
     """Where the agent answers `fleetd check`, `fleetd agent status` and jobs."""
 
     socket: Path | None = None
-    """Path of the Unix socket; None: `agent.sock` in the state directory. Jobs need a path that they can reach."""
+    """Path of the Unix socket; None: where the commands look for it (`status_client.default_socket`)."""
 
     def __post_init__(self) -> None:
         """Refuse what cannot work. Raises ValueError."""
@@ -46,48 +41,16 @@ class StatusConfig:
             )
 
 
-class StatusSocket:
+class StatusSocket(UnixSocket):
     """Serves what `document()` returns until it is closed."""
 
     def __init__(self, path: Path, document: Callable[[], dict[str, Any]]) -> None:
-        self._path = path
+        super().__init__(
+            path, self._tell, name="status", mode=0o666, connections_max=CONNECTIONS_MAX, line_bytes_max=1024
+        )
         self._document = document
-        self._open = 0
-        self._server: asyncio.Server | None = None
 
-    async def start(self) -> bool:
-        """Listen. False, with a line in the log, when that cannot be done: the agent goes on without."""
-        try:
-            with suppress(FileNotFoundError):
-                if stat.S_ISSOCK(self._path.lstat().st_mode):  # of an agent that was killed; nothing else is removed
-                    self._path.unlink()
-            self._server = await asyncio.start_unix_server(self._serve, path=self._path, limit=1024)
-            self._path.chmod(0o666)
-        except OSError as error:
-            _log.error("no_status_socket", path=str(self._path), why=str(error))
-            await self.close()
-            return False
-        return True
-
-    async def close(self) -> None:
-        """Stop listening and take the socket away; idempotent."""
-        server, self._server = self._server, None
-        if server is not None:
-            server.close()
-            with suppress(OSError):
-                self._path.unlink(missing_ok=True)
-
-    async def _serve(self, _reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        if self._open >= CONNECTIONS_MAX:
-            writer.transport.abort()
-            return
-        self._open += 1
-        try:
-            async with asyncio.timeout(_WRITE_S):
-                writer.write(json.dumps(self._document()).encode() + b"\n")
-                await writer.drain()
-        except (OSError, TimeoutError):
-            writer.transport.abort()
-        finally:
-            self._open -= 1
-            writer.close()
+    async def _tell(self, _reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        async with asyncio.timeout(_WRITE_S):
+            writer.write(json.dumps(self._document()).encode() + b"\n")
+            await writer.drain()

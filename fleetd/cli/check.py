@@ -7,11 +7,12 @@ from typing import Any, TypeVar
 
 import click
 
-from fleetd.agent.status_client import SOCKET, NoAnswer, ask
+from fleetd.agent.status_client import ENVIRON, SOCKET, NoAnswer, ask, default_socket
 from fleetd.cli.failure import BAD, CANNOT_JUDGE, Failure
 from fleetd.cli.jsonout import write_json
 
-ENVIRON = "FLEETD_AGENT_SOCKET"
+__all__ = ["ENVIRON", "command", "socket_option"]
+
 _TIMEOUT_S = 0.1
 _F = TypeVar("_F", bound=Callable[..., Any])
 _EXIT = {"ready": 0, "bad": BAD}
@@ -23,7 +24,7 @@ def socket_option(function: _F) -> _F:
         "--socket",
         "socket",
         type=click.Path(path_type=Path),
-        default=lambda: Path(os.environ.get(ENVIRON) or SOCKET),
+        default=lambda: default_socket(os.environ),
         show_default=f"${ENVIRON}, else {SOCKET}",
         help="The agent's Unix socket.",
     )(function)

@@ -5,7 +5,6 @@ from pathlib import Path
 import click
 
 from burnin.tests import LEVELS
-from fleetd.agent.silence import MISSING, UNRESPONSIVE
 from fleetd.cli.failure import BAD, USAGE
 from fleetd.cli.jsonout import write_json
 from fleetd.config import ConfigError, load_policy, read_policy, read_policy_test
@@ -14,6 +13,7 @@ from fleetd.config.shipped import policy_path
 from fleetd.core.accuse import CARRIED_OUT
 from fleetd.core.play import play
 from fleetd.core.policycheck import check
+from fleetd.model.finding import SILENCES
 from fleetd.uplink.config import UplinkConfig
 
 SCHEMA = "fleetd.policy.check/1"
@@ -54,7 +54,7 @@ def check_command(ctx: click.Context, file: Path, site: Path | None, json_path: 
         levels=LEVELS,
         actuator_actions=CARRIED_OUT,
         catalogue=catalogue,
-        other_codes=(MISSING, UNRESPONSIVE),
+        other_codes=tuple(sorted(SILENCES)),
         # As agents are by default; how their line is secured changes no time.
         slowest_return_s=UplinkConfig(insecure=True).slowest_return_seconds,
     )

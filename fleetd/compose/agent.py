@@ -3,6 +3,7 @@
 import asyncio
 import os
 from collections.abc import Awaitable, Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -15,7 +16,7 @@ from fleetd.agent.control_socket import ControlSocket
 from fleetd.agent.detector import Detector
 from fleetd.agent.log_watch import LogWatch
 from fleetd.agent.sampler import Sampler
-from fleetd.agent.status_client import control_socket
+from fleetd.agent.status_client import SOCKET, control_socket, default_socket
 from fleetd.agent.status_document import document
 from fleetd.agent.status_socket import StatusSocket
 from fleetd.burner import BurnerConfig, ProcessBurner
@@ -87,7 +88,7 @@ def build_agent(
     return BuiltAgent(
         agent=agent,
         status=status,
-        control=ControlSocket(control_socket(_socket(config, own)), _requests(own.attachment)),
+        control=ControlSocket(control_socket(_socket(config)), _requests(own.attachment)),
         reloader=reloader,
         uplink=uplink,
         spool=own.disk,
@@ -135,13 +136,17 @@ def _chores(config: AgentConfig, own: Owned, clock: Clock) -> Chores:
     )
 
 
-def _socket(config: AgentConfig, own: Owned) -> Path:
-    return config.status.socket or own.folder / "agent.sock"
+def _socket(config: AgentConfig) -> Path:
+    path = config.status.socket or default_socket(os.environ)
+    if path == SOCKET:
+        with suppress(OSError):  # the socket will say what is wrong
+            SOCKET.parent.mkdir(exist_ok=True)  # the packaged service makes it; /run is empty after a boot
+    return path
 
 
 def _status_socket(config: AgentConfig, own: Owned, agent: Agent) -> StatusSocket:
     return StatusSocket(
-        _socket(config, own),
+        _socket(config),
         lambda: document(
             host=own.host,
             boot_id=own.boot,

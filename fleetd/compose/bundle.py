@@ -11,7 +11,7 @@ import yaml
 
 from fleetd import __version__
 from fleetd.agent import bundle
-from fleetd.agent.bundle_pack import Part, default_name, pack, zstd_installed
+from fleetd.agent.bundle_pack import PackError, Part, default_name, pack, zstd_installed
 from fleetd.agent.bundle_redact import Redactor
 from fleetd.agent.status_client import NoAnswer, ask
 from fleetd.config.files import AgentConfig, load_agent
@@ -44,7 +44,13 @@ class BundleRequest:
 
 
 def make_bundle(request: BundleRequest) -> tuple[Path, dict[str, Any]]:
-    """Make a bundle; its path and its manifest. Raises PackError."""
+    """Make a bundle; its path and its manifest. Raises PackError.
+
+    A configuration that is there but bad is evidence; one that is not there is a mistyped path, and a bundle without
+    the agent's state is not what was asked for.
+    """
+    if not request.config.exists():
+        raise PackError(f"{request.config}: no such file; name the agent's configuration with --config")
     at_s = RealClock().wall_s()
     status, why = _status(request.socket)
     parts = list(_parts(request, status, why))

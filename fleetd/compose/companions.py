@@ -11,7 +11,7 @@ from fleetd import __version__
 from fleetd.agent.agent import Agent, Loop
 from fleetd.agent.fault_tally import FaultTally
 from fleetd.agent.jobs import JobWatch
-from fleetd.agent.memory import MemoryWatch
+from fleetd.agent.memory import STUCK, MemoryWatch
 from fleetd.config.files import AgentConfig
 from fleetd.devices.helper import HelperDevices
 from fleetd.exporter.dcgm import DcgmCollector
@@ -51,8 +51,10 @@ def build_companions(
         return {} if helper is None else helper.processes
 
     def memory() -> Mapping[str, float]:
-        helpers = () if helper is None else helper.helpers
-        return {"agent": resident_bytes(getpid()), "helper": sum(map(resident_bytes, helpers), 0.0)}
+        stuck = () if helper is None else helper.stuck
+        working = () if helper is None else (pid for pid in helper.helpers if pid not in stuck)
+        held = {"agent": resident_bytes(getpid()), "helper": sum(map(resident_bytes, working), 0.0)}
+        return held | ({STUCK: sum(map(resident_bytes, stuck), 0.0)} if stuck else {})
 
     return Companions(
         jobs=JobWatch(

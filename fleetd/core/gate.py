@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 
 from fleetd.core.policy import Action
-from fleetd.model.finding import Severity
+from fleetd.model.finding import DRIVER_UNRESPONSIVE, Severity
 from fleetd.model.ids import GpuId
 
 STANDING_MAX = 256
@@ -122,7 +122,7 @@ def gate(
     if silent_gpus:
         count = len(silent_gpus)
         who = silent_gpus[0] + (f" and {count - 1} more" if count > 1 else "")
-        why = f"agent.driver_unresponsive: {count} of {gpus} GPUs do not answer: {who}"
+        why = f"{DRIVER_UNRESPONSIVE}: {count} of {gpus} GPUs do not answer: {who}"
         return Gate(readiness=Readiness.BAD, why=why)
     if age_s is None:
         return Gate(readiness=Readiness.CANNOT_TELL, why="no GPU has been read yet; wait for the agent's discovery")

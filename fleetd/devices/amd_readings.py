@@ -2,6 +2,10 @@
 
 Units of the library: power in W (caps in µW), temperatures in °C, clocks in MHz, memory in MiB, fabric data in KiB,
 PCIe speed in MT/s, the firmware's time stamp in 10 ns. "No value" is `N/A` or the largest unsigned integer of a width.
+
+Not read, since nothing true can be said: PCIe traffic (`pcie_bandwidth`, one number for both directions, which the
+library's own sources call GB/s, MB/s and Mb/s without converting between them; `amdsmi_get_gpu_pci_throughput` sleeps
+for a second), and errors by xGMI link (there is no such counter: the block `xgmi_wafl` counts those of all links).
 """
 
 import math
@@ -20,7 +24,9 @@ _RESIDENCY = {
 }
 """Throttle reason → the firmware's accumulator; each counts the cycles of `accumulation_counter` it was on in."""
 _BUSY = {"graphics_active_ratio": "gfx_activity_acc", "dram_active_ratio": "mem_activity_acc"}
-"""Metric → accumulator of percent, a summand each cycle."""
+"""Metric → accumulator of percent, a summand each cycle. The library's structure has 32 bits for these, 64 for all
+others that are read here: at a cycle a millisecond and full load they begin anew every 12 hours."""
+_BUSY_WRAP = 2.0**32
 _STAMP_S = 1e-8
 _GENERATION = {2500: 1.0, 5000: 2.0, 8000: 3.0, 16000: 4.0, 32000: 5.0, 64000: 6.0}
 """PCIe speed in MT/s → generation."""
@@ -62,7 +68,8 @@ class Between:
         reading: dict[str, Any] = {}
         if passed:
             for name, source in _BUSY.items():
-                ratio = grown.get(source, -1.0) / passed / 100.0
+                # Of the firmware's clocks both went on, so a smaller sum has wrapped; what cannot be is left out below.
+                ratio = grown[source] % _BUSY_WRAP / passed / 100.0 if source in grown else -1.0
                 reading[name] = ratio if 0.0 <= ratio <= 1.0 else None
         if passed and passed_s:
             for reason, source in _RESIDENCY.items():

@@ -13,7 +13,8 @@ from contextlib import suppress
 from typing import Any
 
 _REPLY_BYTES_MAX = 1 << 20
-_END_S = 1.0
+END_S = 1.0
+"""How long its end may take when the agent ends: half of what the whole agent has."""
 
 
 class ChildError(Exception):
@@ -123,12 +124,12 @@ class Child:
             if self._process not in _LEFT_BEHIND:
                 _LEFT_BEHIND.append(self._process)
 
-    async def end(self) -> bool:
-        """Let it end by itself, with its library shut down; False when it has not after a second (then abandoned)."""
+    async def end(self, within_s: float = END_S) -> bool:
+        """Let it end by itself, with its library shut down; False when it has not by then (and is abandoned)."""
         assert self._process.stdin is not None  # noqa: S101 - opened above
         self._process.stdin.close()
         try:
-            async with asyncio.timeout(_END_S):
+            async with asyncio.timeout(within_s):
                 while await self._reader.read(1 << 16):
                     pass
             self._process.wait(timeout=0.1)

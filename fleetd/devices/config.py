@@ -32,12 +32,16 @@ class DevicesConfig:
     slow_reading_interval_seconds: float = 10.0
     """How often the expensive readings are made (energy: 4 ms of CPU a call); spread evenly over the GPUs."""
     discovery_interval_seconds: float = 60.0
-    """How often the driver is asked which GPUs there are, while all is well."""
+    """How often the driver is asked which GPUs there are, and the kernel whether its list of them has changed."""
+    fresh_look_interval_seconds: float = 3600.0
+    """A library that runs never learns of a GPU that came later. So a fresh helper names the GPUs when the kernel's
+    list has changed, while a GPU has trouble (after the interval above, which doubles), and in any case this often."""
     restart_first_seconds: float = 1.0
     restart_max_seconds: float = 300.0
     """A helper that failed is followed by another after the first wait, which doubles up to the maximum."""
     abandoned_max: int = 3
-    """No further helper is started while this many abandoned ones are stuck inside the driver."""
+    """No further helper is started while this many abandoned ones are stuck inside the driver as a whole. One that is
+    stuck in a call for a GPU does not count: each GPU has at most one, and the others must go on."""
 
     def __post_init__(self) -> None:
         """Refuse what cannot work. Raises ValueError."""
@@ -53,6 +57,7 @@ class DevicesConfig:
             "reopen_deadline_seconds",
             "slow_reading_interval_seconds",
             "discovery_interval_seconds",
+            "fresh_look_interval_seconds",
             "restart_first_seconds",
             "restart_max_seconds",
             "abandoned_max",

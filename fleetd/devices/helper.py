@@ -1,74 +1,84 @@
-"""The daemon's side of the helper process: the `Devices` port over a vendor library that may hang, lie or die.
+"""The daemon's side of the helper processes: the `Devices` port over a vendor library that may hang, lie or die.
 
-A helper that does not answer in time is *abandoned*: its input is closed and it is asked to end (SIGTERM, which it
-obeys when the library call returns), but it is never killed inside the driver, and never waited for. The GPU it hung
-on is left alone until that helper has come out of the call, which is the sign that something changed, and for a
-growing time after; the others go on with a new helper. Starts are spaced by a doubling back-off, and there are none
-while `abandoned_max` helpers are stuck.
+One helper reads all GPUs in turn. When it hangs, the GPU it hung on is left alone until that call has returned, and for
+a growing time after; all others are asked at once, side by side, each through a helper of its own, so that several that
+hang together are found together. One of the helpers that answered goes on. A GPU that was left alone is asked again in
+the same way, so that it costs the others nothing when it hangs again.
+
+A library that is running names the GPUs that were there when it was initialised. When the kernel's list of devices
+changes, or a GPU has trouble, or after an hour, a fresh helper names them anew, and takes over if they are others.
 """
 
 import asyncio
 import os
-from collections.abc import Mapping
-from dataclasses import MISSING, dataclass, fields
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import MISSING, fields
 from typing import Any
 
-from fleetd.devices.child import Child, ChildError, ChildHung, Refusal
+import structlog
+
+from fleetd.devices.aside import Asides
+from fleetd.devices.child import Child
 from fleetd.devices.config import DevicesConfig
+from fleetd.devices.helpers import Helpers, Hung
+from fleetd.devices.pci import PciGpus
 from fleetd.devices.reader import PROCESSES
 from fleetd.devices.readings import Readings, process_ids
 from fleetd.model.host import Gpu
 from fleetd.model.ids import GpuId
 from fleetd.model.telemetry import GpuSample
-from fleetd.ports import Clock, DeviceError, DriverMissing
+from fleetd.ports import Clock, DeviceError
 
-_ASIDE_FIRST_S = 60.0
-_ASIDE_MAX_S = 3600.0
-"""A GPU that hung is asked again after the first time, which doubles with each hang up to the maximum."""
+_log = structlog.get_logger(__name__)
+
 _BUSY_MAX_RATIO = 0.1
 """A driver that has become slow is asked no more than for this share of the time: its last sample stands until then.
 At most ten times the deadline of a call, which is the latest that a sample can be."""
+_SIDE_BY_SIDE_MAX = 8
+"""Helpers that ask at the same time, each with the memory of one; more GPUs than this take turns."""
+_PATIENCE = 2.0
+"""A helper that has only just started, with others and on a host that may be busy, has so many times the deadline of a
+call: a GPU that is merely slow to be found must not be taken for one that hangs."""
 _KNOWN_MAX = 256
+_PARTITIONS_MAX = 64
 _GPU_FIELDS = frozenset(field.name for field in fields(Gpu))
 _NEEDED = frozenset(field.name for field in fields(Gpu) if field.default is MISSING)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Aside:
-    """A GPU that is left alone because a call for it hung."""
-
-    child: Child
-    hangs: int
-    not_before_s: float
+_LEFT_ALONE = "a call for it hung; it is left alone until that call returns, and for some time"
 
 
 class HelperDevices:
-    """The `Devices` port of one vendor. One call at a time; a second caller waits for the first."""
+    """The `Devices` port of one vendor. One caller at a time; a second one waits for the first."""
 
     def __init__(
-        self, *, vendor: str, clock: Clock, config: DevicesConfig, environ: Mapping[str, str] | None = None
+        self,
+        *,
+        vendor: str,
+        clock: Clock,
+        config: DevicesConfig,
+        environ: Mapping[str, str] | None = None,
+        pci: PciGpus | None = None,
     ) -> None:
-        """Start nothing yet. `environ` is the helper's environment; None: the daemon's."""
+        """Start nothing yet. `environ` is the helpers' environment; None: the daemon's. `pci`: None: the kernel's."""
         self._vendor = vendor
         self._clock = clock
         self._config = config
-        self._environ = dict(os.environ if environ is None else environ)
+        self._helpers = Helpers(
+            vendor=vendor, clock=clock, config=config, environ=os.environ if environ is None else environ
+        )
+        self._pci = pci or PciGpus(vendor)
         self._lock = asyncio.Lock()
-        self._child: Child | None = None
-        self._abandoned: list[Child] = []
-        self._failures = 0
-        self._not_before_s = 0.0
-        self._last_error: DeviceError | None = None
         self._inventory: tuple[Gpu, ...] = ()
         self._gone: frozenset[GpuId] = frozenset()
-        self._aside: dict[GpuId, _Aside] = {}
+        self._asides = Asides()
         self._slow_due_s: dict[GpuId, float] = {}
         self._troubles: dict[GpuId, str] = {}
         self._readings: dict[GpuId, Readings] = {}
         self._rests: dict[GpuId, tuple[GpuSample, float]] = {}
         self._discover_due_s = 0.0
+        self._on_bus: frozenset[str] = frozenset()
+        self._looked_s = 0.0
+        self._looks = 0
         self._processes: Mapping[GpuId, tuple[int, ...]] = {}
-        self.starts_total = 0
 
     @property
     def troubles(self) -> Mapping[GpuId, str]:
@@ -83,7 +93,17 @@ class HelperDevices:
     @property
     def helpers(self) -> tuple[int, ...]:
         """Process ids of the helpers, abandoned ones too."""
-        return tuple(child.pid for child in (self._child, *self._abandoned) if child is not None)
+        return self._helpers.pids
+
+    @property
+    def stuck(self) -> tuple[int, ...]:
+        """Process ids of the abandoned ones alone: not even the end of the agent ends them."""
+        return self._helpers.stuck
+
+    @property
+    def starts_total(self) -> int:
+        """Helpers that were started."""
+        return self._helpers.starts_total
 
     async def inventory(self) -> tuple[Gpu, ...]:
         """The GPUs, from the library; from memory while one of them is left alone. Raises DeviceError."""
@@ -95,118 +115,56 @@ class HelperDevices:
         async with self._lock:
             if not self._inventory or self._clock.elapsed_s() >= self._discover_due_s:
                 await self._discover()
-            child = await self._ready()
+            elif self._helpers.main is not None and self._look_is_due():
+                await self._look_anew()
             troubles = dict.fromkeys(self._gone, "the driver no longer names it")
-            samples: list[GpuSample] = []
-            for gpu in (entry.gpu for entry in self._inventory):
-                if self._left_alone(gpu):
-                    troubles[gpu] = "a call for it hung; it is left alone until that call returns, and for some time"
-                    continue
-                rest = self._rests.get(gpu)
-                if rest is not None and self._clock.elapsed_s() < rest[1]:
-                    samples.append(rest[0])
-                    continue
-                try:
-                    samples.append(await self._sample(child, gpu))
-                except DeviceError as trouble:
-                    troubles[gpu] = str(trouble)
-                    if self._child is None:
-                        break  # the helper is gone, and the rest waits for the next one
+            samples = await self._round(troubles)
             self._troubles = troubles
             if samples:
-                if self._child is not None:
-                    self._failures = 0
-                return tuple(samples)
+                self._helpers.works()
+                return tuple(samples[entry.gpu] for entry in self._inventory if entry.gpu in samples)
             error = DeviceError("; ".join(dict.fromkeys(troubles.values())))
-            if self._child is not None and len(self._aside) < len(self._inventory):
+            if self._helpers.main is not None and len(self._asides) < len(self._inventory):
                 # Every GPU refuses: the driver was reloaded, or worse. Only a new start of the library finds out.
-                await self._retire(error)
+                await self._helpers.retire(error)
             raise error
 
     async def close(self) -> str:
         """End the helper, so that no handle of ours is open; see `Devices`."""
         async with self._lock:
-            child, self._child = self._child, None
-            if child is not None and not await child.end():
-                self._abandoned.append(child)
-            self._reap()
+            held = await self._helpers.close()
             # Who asks again has reset something, or waited: what went wrong before need not be so any more.
-            self._failures, self._not_before_s, self._discover_due_s = 0, 0.0, 0.0
-            self._aside = {gpu: aside for gpu, aside in self._aside.items() if not aside.child.ended()}
-            stuck = [str(child.pid) for child in self._abandoned]
-            return f"still inside the {self._vendor} driver: helper process {', '.join(stuck)}" if stuck else ""
+            self._discover_due_s = 0.0
+            self._asides.forget_returned()
+            return held
 
-    # ── the helper's life ───────────────────────────────────────────────────────────────────────────────────────────
-
-    async def _ready(self) -> Child:
-        """The helper, started if there is none and one may be started. Raises DeviceError."""
-        if self._child is not None:
-            return self._child
-        self._reap()
-        wait_s = self._not_before_s - self._clock.elapsed_s()
-        if self._last_error is not None and wait_s > 0:
-            raise type(self._last_error)(f"{self._last_error} (next try in {wait_s:.0f} s)")
-        if len(self._abandoned) >= self._config.abandoned_max:
-            raise DeviceError(f"{len(self._abandoned)} helpers are stuck inside the {self._vendor} driver; reboot")
-        # An abandoned helper still keeps the driver open, so this one need not initialise the GPUs.
-        config = self._config
-        deadline_s = config.reopen_deadline_seconds if self._abandoned else config.open_deadline_seconds
-        self.starts_total += 1
-        try:
-            self._child = await Child.start(self._vendor, self._environ)
-        except ChildError as error:
-            raise self._failed(DeviceError(str(error))) from error
-        await self._ask(self._child, {"do": "open"}, deadline_s, fatal=True)
-        return self._child
-
-    async def _ask(self, child: Child, request: dict[str, Any], deadline_s: float, *, fatal: bool = False) -> Any:
-        """One request. A hang, garbage or death of the helper, and with `fatal` a refusal too, end it. DeviceError."""
-        try:
-            return await child.ask(request, deadline_s)
-        except Refusal as refusal:
-            error = (DriverMissing if refusal.missing else DeviceError)(str(refusal))
-            if fatal:
-                await self._retire(error)
-            raise error from refusal
-        except ChildError as failure:
-            error = DeviceError(str(failure))
-            self._child = None
-            child.abandon()
-            self._abandoned.append(child)
-            raise self._failed(error) from failure
-
-    async def _retire(self, error: DeviceError) -> None:
-        """End a helper that answers but cannot be used."""
-        child, self._child = self._child, None
-        self._failed(error)
-        if child is not None and not await child.end():
-            self._abandoned.append(child)
-
-    def _failed(self, error: DeviceError) -> DeviceError:
-        wait_s = self._config.restart_first_seconds * 2.0 ** min(self._failures, 30)
-        self._failures += 1
-        self._not_before_s = self._clock.elapsed_s() + min(wait_s, self._config.restart_max_seconds)
-        self._last_error = error
-        return error
-
-    def _reap(self) -> None:
-        self._abandoned = [child for child in self._abandoned if not child.ended()]
-
-    # ── requests ────────────────────────────────────────────────────────────────────────────────────────────────────
+    # ── which GPUs there are ────────────────────────────────────────────────────────────────────────────────────────
 
     async def _discover(self) -> tuple[Gpu, ...]:
-        if self._aside and self._inventory:
+        if self._asides and self._inventory:
             return self._inventory  # naming all GPUs would touch the one that is to be left alone
-        child = await self._ready()
+        on_bus, fresh = self._pci.now(), self._helpers.main is None
+        if not fresh and on_bus != self._on_bus:
+            await self._look_anew()
+        child = await self._helpers.ready()
+        if fresh:
+            self._on_bus, self._looked_s = on_bus, self._clock.elapsed_s()
         # A driver that names no GPU at all may be one that has not found them yet: only a new start looks again.
-        reply = await self._ask(child, {"do": "inventory"}, self._config.open_deadline_seconds, fatal=True)
+        self._take(await self._named(child))
         self._discover_due_s = self._clock.elapsed_s() + self._config.discovery_interval_seconds
+        return self._inventory
+
+    async def _named(self, child: Child) -> tuple[Gpu, ...]:
+        reply = await self._helpers.ask(child, {"do": "inventory"}, self._config.open_deadline_seconds, fatal=True)
         try:
-            found = tuple(_gpu(entry) for entry in reply)
+            return tuple(_gpu(entry) for entry in reply)
         except (TypeError, KeyError) as cause:
             error = DeviceError(f"the {self._vendor} helper sent an inventory that is none")
-            await self._retire(error)
+            if child is self._helpers.main:
+                await self._helpers.retire(error)
             raise error from cause
+
+    def _take(self, found: tuple[Gpu, ...]) -> None:
         named = frozenset(entry.gpu for entry in found)
         known = self._gone | {entry.gpu for entry in self._inventory}
         # A host whose GPUs are called differently at every start has no end of them: such a library is not believed.
@@ -217,48 +175,128 @@ class HelperDevices:
             for place, entry in enumerate(found)
         }
         self._inventory = found
+        self._helpers.places = {entry.gpu: entry.pci_address for entry in found if entry.pci_address}
         for kept in (self._readings, self._rests):
             for gpu in kept.keys() - named:
                 del kept[gpu]
         self._processes = {gpu: ids for gpu, ids in self._processes.items() if gpu in named}
-        return found
 
-    async def _sample(self, child: Child, gpu: GpuId) -> GpuSample:
+    def _look_is_due(self) -> bool:
+        if self._asides:
+            return False  # as in `_discover`
+        wait_s = self._config.fresh_look_interval_seconds
+        if self._troubles:
+            wait_s = min(wait_s, self._config.discovery_interval_seconds * 2.0 ** min(self._looks, 30))
+        else:
+            self._looks = 0
+        return self._clock.elapsed_s() - self._looked_s >= wait_s
+
+    async def _look_anew(self) -> None:
+        """Have a fresh helper name the GPUs. The one that works goes on when they are the same and all is well."""
+        self._on_bus, self._looked_s = self._pci.now(), self._clock.elapsed_s()
+        self._looks += 1
+        try:
+            async with self._helpers.lent() as child:
+                found = await self._named(child)
+                if self._troubles or {one.gpu for one in found} != {one.gpu for one in self._inventory}:
+                    await self._helpers.take_over(child)
+                    self._take(found)
+        except DeviceError as error:
+            _log.warning("no_fresh_look_at_the_gpus", vendor=self._vendor, why=str(error))
+
+    # ── readings ────────────────────────────────────────────────────────────────────────────────────────────────────
+
+    async def _round(self, troubles: dict[GpuId, str]) -> dict[GpuId, GpuSample]:
+        """Read every GPU that may be asked; why others are missing is added to `troubles`. Raises DeviceError."""
+        now_s = self._clock.elapsed_s()
+        resting = {one.gpu for one in self._inventory if self._asides.rests(one.gpu, now_s=now_s)}
+        troubles |= dict.fromkeys(resting, _LEFT_ALONE)
+        again = [one.gpu for one in self._inventory if one.gpu in self._asides and one.gpu not in resting]
+        others = [one.gpu for one in self._inventory if one.gpu not in self._asides]
+        samples: dict[GpuId, GpuSample] = {}
+        if others and await self._in_turn(await self._helpers.ready(), others, samples, troubles):
+            # Those that answered in this round, too: they may have begun to hang since, like their neighbour.
+            again += [gpu for gpu in others if gpu not in self._asides]
+        if again:
+            await self._side_by_side(again, samples, troubles)
+        return samples
+
+    async def _in_turn(
+        self, child: Child, gpus: Iterable[GpuId], samples: dict[GpuId, GpuSample], troubles: dict[GpuId, str]
+    ) -> bool:
+        """Ask GPUs one after the other through the helper that works; whether it hung on one of them."""
+        for gpu in gpus:
+            rest = self._rests.get(gpu)
+            if rest is not None and self._clock.elapsed_s() < rest[1]:
+                samples[gpu] = rest[0]
+                continue
+            try:
+                samples[gpu] = await self._sample(child, gpu)
+            except DeviceError as trouble:
+                troubles[gpu] = str(trouble)
+                if self._helpers.main is None:  # it is gone
+                    return isinstance(trouble, Hung)
+        return False
+
+    async def _side_by_side(
+        self, gpus: Sequence[GpuId], samples: dict[GpuId, GpuSample], troubles: dict[GpuId, str]
+    ) -> None:
+        """Ask GPUs at the same time, each through a helper of its own, of which one goes on if no other works."""
+        for gpu in gpus:
+            samples.pop(gpu, None)  # it speaks for the time before
+        try:
+            # One first: when the library does not even open, the others would get stuck there, too.
+            opened = [await self._helpers.beside()]
+        except DeviceError as error:
+            for gpu in gpus:
+                troubles[gpu] = str(error)
+                self._asides.wait_longer(gpu, now_s=self._clock.elapsed_s())
+            return
+        slots = asyncio.Semaphore(_SIDE_BY_SIDE_MAX)
+
+        async def ask(gpu: GpuId) -> None:
+            try:
+                async with slots, self._helpers.lent(opened.pop() if opened else None) as child:
+                    samples[gpu] = await self._sample(child, gpu, patience=_PATIENCE)
+                    self._helpers.main = self._helpers.main or child
+            except DeviceError as trouble:
+                troubles[gpu] = str(trouble)
+
+        try:
+            await asyncio.gather(*map(ask, gpus))
+        finally:
+            for child in opened:  # cancelled before anybody took it
+                self._helpers.abandon(child)
+
+    async def _sample(self, child: Child, gpu: GpuId, *, patience: float = 1.0) -> GpuSample:
         now_s = self._clock.elapsed_s()
         slow = now_s >= self._slow_due_s[gpu]
         try:
             request = {"do": "sample", "gpu": gpu, "slow": slow}
-            reply = await self._ask(child, request, self._config.call_deadline_seconds)
-        except DeviceError as error:
-            if isinstance(error.__cause__, ChildHung):
-                self._set_aside(gpu, child)
+            reply = await self._helpers.ask(child, request, patience * self._config.call_deadline_seconds)
+        except Hung as error:
+            self._asides.put(gpu, error.child, now_s=self._clock.elapsed_s())
             raise
         if slow:
             interval_s = self._config.slow_reading_interval_seconds
             missed = (now_s - self._slow_due_s[gpu]) // interval_s  # keeps the phase, so that the GPUs stay spread
             self._slow_due_s[gpu] += interval_s * (missed + 1)
-        self._aside.pop(gpu, None)
+        self._asides.answered(gpu)
         if not isinstance(reply, dict):
             raise DeviceError(f"the {self._vendor} helper sent a sample that is none")
         if PROCESSES in reply:
             self._processes = {**self._processes, gpu: process_ids(reply[PROCESSES])}
-        sample = self._readings.setdefault(gpu, Readings()).sample(gpu, self._clock.wall_s(), reply, slow=slow)
-        took_s = self._clock.elapsed_s() - now_s
-        self._rests[gpu] = (sample, now_s + took_s / _BUSY_MAX_RATIO)
+        readings = self._readings.setdefault(gpu, Readings())
+        sample = readings.sample(gpu, self._clock.wall_s(), reply, slow=slow, source=child.pid)
+        if child is self._helpers.main:  # another had to look for the GPU first, which takes longer
+            took_s = self._clock.elapsed_s() - now_s
+            self._rests[gpu] = (sample, now_s + took_s / _BUSY_MAX_RATIO)
         return sample
-
-    def _set_aside(self, gpu: GpuId, child: Child) -> None:
-        hangs = self._aside[gpu].hangs + 1 if gpu in self._aside else 1
-        wait_s = min(_ASIDE_FIRST_S * 2.0 ** min(hangs - 1, 30), _ASIDE_MAX_S)
-        self._aside[gpu] = _Aside(child=child, hangs=hangs, not_before_s=self._clock.elapsed_s() + wait_s)
-
-    def _left_alone(self, gpu: GpuId) -> bool:
-        aside = self._aside.get(gpu)
-        return aside is not None and (self._clock.elapsed_s() < aside.not_before_s or not aside.child.ended())
 
 
 def _gpu(entry: Mapping[str, Any]) -> Gpu:
     """Raises TypeError or KeyError when it is none."""
     needed: dict[str, Any] = {name: entry[name] for name in _NEEDED}
-    optional: dict[str, Any] = {name: entry.get(name) for name in _GPU_FIELDS - _NEEDED}
-    return Gpu(**needed, **optional)
+    optional: dict[str, Any] = {name: entry[name] for name in _GPU_FIELDS - _NEEDED if name in entry}
+    parts = optional.pop("partitions", ())
+    return Gpu(**needed, **optional, partitions=tuple(str(part) for part in parts)[:_PARTITIONS_MAX])

@@ -1,6 +1,7 @@
 """NVIDIA: the `Reader` of NVML, through nvidia-ml-py. Runs in the helper process only. NVML takes 18 MiB of memory."""
 
 import gc
+from collections.abc import Mapping
 from contextlib import suppress
 from typing import Any
 
@@ -12,6 +13,7 @@ from fleetd.devices.reader import Reading, VendorError
 
 _MISSING = ("NVML_ERROR_LIBRARY_NOT_FOUND", "NVML_ERROR_DRIVER_NOT_LOADED", "NVML_ERROR_LIB_RM_VERSION_MISMATCH")
 """Errors of opening the library that say that there is nothing to talk to."""
+_NOT_THERE = ("NVML_ERROR_NOT_FOUND", "NVML_ERROR_GPU_NOT_FOUND")
 _TOO_OLD = ("NVML_ERROR_FUNCTION_NOT_FOUND",)
 
 
@@ -21,6 +23,11 @@ class NvidiaReader:
     def __init__(self) -> None:
         self._nvml: Any = None
         self._gpus: dict[str, tuple[Calls, Gpm]] = {}
+        self._places: Mapping[str, str] = {}
+
+    def places(self, known: Mapping[str, str]) -> None:
+        """See `Placed`."""
+        self._places = known
 
     def open(self) -> None:
         """Import `pynvml` and initialise NVML. Raises VendorError."""
@@ -38,14 +45,14 @@ class NvidiaReader:
         self._nvml = pynvml
         _give_memory_back()
 
-    def inventory(self) -> list[dict[str, str | int | None]]:
+    def inventory(self) -> list[dict[str, Any]]:
         """The GPUs that NVML can name; one that is lost has no name and is left out. Raises VendorError."""
         nvml = self._nvml
         try:
             count = nvml.nvmlDeviceGetCount()
         except nvml.NVMLError as error:
             raise VendorError(f"NVML cannot count the GPUs: {error}") from error
-        found: list[dict[str, str | int | None]] = []
+        found: list[dict[str, Any]] = []
         lost: list[str] = []
         for index in range(count):
             try:
@@ -56,7 +63,7 @@ class NvidiaReader:
             raise VendorError(f"NVML names no GPU ({'; '.join(lost) or 'it counts none'})")
         return found
 
-    def _named(self, index: int) -> dict[str, str | int | None]:
+    def _named(self, index: int) -> dict[str, Any]:
         nvml = self._nvml
         handle = nvml.nvmlDeviceGetHandleByIndex(index)
         return {
@@ -68,7 +75,20 @@ class NvidiaReader:
             "vbios": self._word("nvmlDeviceGetVbiosVersion", handle),
             "firmware": self._word("nvmlDeviceGetGspFirmwareVersion", handle),
             "driver_version": self._word("nvmlSystemGetDriverVersion"),
+            "partitions": self._mig_devices(handle),
         }
+
+    def _mig_devices(self, handle: Any) -> list[str]:
+        """UUIDs of the MIG devices of a GPU; none where MIG is off, or cannot be."""
+        nvml, found = self._nvml, []
+        with suppress(nvml.NVMLError, AttributeError):  # an older binding or driver has no MIG
+            if nvml.nvmlDeviceGetMigMode(handle)[0]:
+                for index in range(nvml.nvmlDeviceGetMaxMigDeviceCount(handle)):
+                    with suppress(nvml.NVMLError_NotFound):  # the instances need not be without gaps
+                        found.append(
+                            _text(nvml.nvmlDeviceGetUUID(nvml.nvmlDeviceGetMigDeviceHandleByIndex(handle, index)))
+                        )
+        return found
 
     def _word(self, name: str, *args: Any) -> str | None:
         """A text that is good to have."""
@@ -93,12 +113,23 @@ class NvidiaReader:
     def _attach(self, gpu: str) -> tuple[Calls, Gpm]:
         nvml = self._nvml
         try:
-            calls = Calls(nvml, nvml.nvmlDeviceGetHandleByUUID(gpu))
+            calls = Calls(nvml, self._handle(gpu))
             calls.part = part_of(_text(calls.get("nvmlDeviceGetName") or ""))
             self._gpus[gpu] = calls, Gpm(nvml, calls)
         except nvml.NVMLError as error:
-            raise VendorError(str(error)) from error
+            gone = error.value in codes(nvml, _NOT_THERE)
+            raise VendorError("NVML no longer names it" if gone else str(error)) from error
         return self._gpus[gpu]
+
+    def _handle(self, gpu: str) -> Any:
+        """By its place, which touches this GPU alone; by its UUID NVML looks at all (nvml.h). Raises NVMLError."""
+        nvml = self._nvml
+        if place := self._places.get(gpu):
+            with suppress(nvml.NVMLError):
+                handle = nvml.nvmlDeviceGetHandleByPciBusId(place)
+                if _text(nvml.nvmlDeviceGetUUID(handle)) == gpu:
+                    return handle  # else another part has been plugged in there
+        return nvml.nvmlDeviceGetHandleByUUID(gpu)
 
     def close(self) -> None:
         """Shut NVML down, so that a GPU reset finds no handle of ours."""

@@ -4,7 +4,7 @@ The helper must stay small (its memory counts as the agent's): this module and t
 """
 
 from collections.abc import Mapping
-from typing import Protocol
+from typing import Any, Protocol, runtime_checkable
 
 Number = float | None | list[tuple[str, float]]
 """A metric (None: cannot be had; NaN: the library gave a number that is none) or a family: [(label, number)]."""
@@ -36,7 +36,7 @@ class Reader(Protocol):
     def open(self) -> None:
         """Import and initialise the library. Raises VendorError."""
 
-    def inventory(self) -> list[dict[str, str | int | None]]:
+    def inventory(self) -> list[dict[str, Any]]:
         """Fields of `fleetd.model.host.Gpu` of each GPU that can be named. Raises VendorError."""
 
     def sample(self, gpu: str, *, slow: bool) -> Reading:
@@ -47,3 +47,14 @@ class Reader(Protocol):
 
     def close(self) -> None:
         """Let go of the library; never raises."""
+
+
+@runtime_checkable
+class Placed(Protocol):
+    """A reader that can go straight to a GPU whose place is known. Not asked of one; NVIDIA's and AMD's do it.
+
+    To look for a GPU among all touches the others, of which one may hang: the reason why this helper was started.
+    """
+
+    def places(self, known: Mapping[str, str]) -> None:
+        """GPU → PCI address, as an earlier helper named them. Before `open`."""

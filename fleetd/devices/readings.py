@@ -33,6 +33,8 @@ def _limits(metric: str) -> tuple[float, float]:
 _FAMILIES = frozenset(family.name for family in FAMILIES)
 _LIMITS_OF = {name: _limits(name) for name in _KINDS}
 
+_HELPERS_OWN = frozenset({"throttle_seconds_total"})
+"""Counters that a helper may keep itself (AMD's firmware counts cycles, not seconds): they begin anew with another."""
 _PROCESSES_MAX = 64
 
 
@@ -49,13 +51,20 @@ class Readings:
         self._counters: dict[tuple[str, str], float] = {}  # bounded by the catalogue times LABELS_MAX
         self._implausible: dict[str, float] = {}
         self._slow: dict[str, Any] = {}
+        self._source = 0
 
-    def sample(self, gpu: GpuId, at_s: float, reply: Mapping[str, Any], *, slow: bool = False) -> GpuSample:
+    def sample(
+        self, gpu: GpuId, at_s: float, reply: Mapping[str, Any], *, slow: bool = False, source: int = 0
+    ) -> GpuSample:
         """Make a sample of a reply's metrics (numbers) and families ([label, number] each).
 
         What the last `slow` reply told and this one does not speak of is kept: it was not read this time. A name that
-        is there without a number was read in vain, and is absent.
+        is there without a number was read in vain, and is absent. `source` is the helper that read it: what helpers
+        count themselves may begin anew with another one, and is no lie.
         """
+        if source != self._source:
+            self._source = source
+            self._counters = {key: value for key, value in self._counters.items() if key[0] not in _HELPERS_OWN}
         found: dict[str, Any] = {}
         for name, value in reply.items():
             if name in _FAMILIES:

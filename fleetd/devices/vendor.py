@@ -1,6 +1,6 @@
 """The helper process: `python -m fleetd.devices.vendor VENDOR`. All calls into a vendor library are made here.
 
-JSON lines. Request: `{"id", "do": "open"|"inventory"|"sample", "gpu", "slow"}`; reply: `{"id", "ok": …}` or
+JSON lines. Request: `{"id", "do": "open"|"inventory"|"sample", "places", "gpu", "slow"}`; reply: `{"id", "ok": …}` or
 `{"id", "error": text, "missing": bool}`. One request at a time; the process ends when its input does.
 """
 
@@ -11,7 +11,7 @@ import sys
 from importlib import import_module
 from typing import IO, Any
 
-from fleetd.devices.reader import Reader, Reading, VendorError
+from fleetd.devices.reader import Placed, Reader, Reading, VendorError
 
 READERS = {"nvidia": "fleetd.devices.nvidia:NvidiaReader", "amd": "fleetd.devices.amd:AmdReader"}
 """Vendor → "module:factory" of its reader. A vendor that is written so itself is one more: see `reader.Reader`."""
@@ -42,7 +42,7 @@ class Refusing:
         """Raises VendorError."""
         raise self._error
 
-    def inventory(self) -> list[dict[str, str | int | None]]:
+    def inventory(self) -> list[dict[str, Any]]:
         """Raises VendorError."""
         raise self._error
 
@@ -59,6 +59,8 @@ def answer(reader: Reader, request: dict[str, Any]) -> dict[str, Any]:
     try:
         match request["do"]:
             case "open":
+                if isinstance(reader, Placed):
+                    reader.places(request.get("places", {}))
                 reader.open()
                 return {"id": request["id"], "ok": None}
             case "inventory":

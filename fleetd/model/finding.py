@@ -121,7 +121,7 @@ class DeviceFault:
     why: str
     """One sentence for the operator."""
     code: str
-    """Entry of the fault catalogue, such as `nvidia.xid.79` or `agent.driver_unresponsive`."""
+    """Entry of the fault catalogue, such as `nvidia.xid.79`, or one of the two below."""
     gpu: GpuId | None
     """None when the fault is the host's, or its GPU is not known."""
     index: int | None
@@ -129,5 +129,11 @@ class DeviceFault:
     severity: Severity
     fault_class: FaultClass
 
+
+DRIVER_UNRESPONSIVE = "agent.driver_unresponsive"
+"""Code of a silence: the vendor's library or driver does not answer, for one GPU or (without `gpu`) at all."""
+DRIVER_MISSING = "agent.driver_missing"
+"""Code of the same when there is no library or driver to ask: a matter of installation, no GPU is suspected."""
+SILENCES = frozenset({DRIVER_UNRESPONSIVE, DRIVER_MISSING})
 
 Finding = BurninEnded | DeviceFault

@@ -35,6 +35,9 @@ class Gpu:
     """Version of the firmware that runs on the GPU (NVIDIA: GSP; AMD: PM)."""
     driver_version: str | None = None
     """Version of the kernel driver."""
+    partitions: tuple[str, ...] = ()
+    """What it is divided into (NVIDIA: UUIDs of MIG devices; AMD: PCI addresses): one GPU all the same. Known on its
+    host only."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

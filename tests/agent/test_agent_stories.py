@@ -28,6 +28,7 @@ STORIES: dict[str, tuple[str, ...]] = {
     "S35 probes pile up behind a hung driver": (
         "devices/test_stories_nvidia.py::test_s32_s35_one_sick_gpu_blinds_nobody_and_is_called_once",
         "devices/test_helper_devices.py::test_helpers_that_are_stuck_are_never_joined_by_more_than_the_limit",
+        "devices/test_many_hang.py::test_when_all_hang_no_more_is_started_than_one_for_each",
     ),
     "S36 leaks and death by memory": (
         "agent/test_memory.py::test_s36_an_agent_that_leaks_restarts_itself_before_the_memory_limit",
@@ -37,7 +38,7 @@ STORIES: dict[str, tuple[str, ...]] = {
         "compose/test_log_limit.py::test_s37_a_flood_of_one_message_is_limited_and_said",
         "exporter/test_cost.py::test_s37_calls_and_series_do_not_grow_with_mig_slices_and_their_processes",
         "exporter/test_cost.py::test_s37_a_hundred_scrapes_of_one_round_make_the_readings_once",
-        "devices/test_amd_reader.py::test_s37_partitions_of_a_gpu_cost_no_further_calls",
+        "devices/test_partitions.py::test_s37_partitions_of_a_gpu_cost_no_further_calls",
     ),
     "S38 a collector wakes or disturbs the GPU": ("devices/test_amd_reader.py::test_s38_a_suspended_gpu_is_not_asked",),
     "S39 counters invented by polling": (

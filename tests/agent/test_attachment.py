@@ -3,6 +3,7 @@
 import asyncio
 import json
 import os
+import socket
 import stat
 from pathlib import Path
 from typing import Any
@@ -15,7 +16,7 @@ from fleetd.agent.sampler import Sampler, SamplerConfig
 from fleetd.agent.status_client import Refused, control_socket, tell
 from fleetd.ports import DeviceError, DevicesReleased
 from tests.agent.fakes_agent import BOOT, HOST, FakeBurner, FakeClock, FakeDevices, FakeSpool, order, report
-from tests.devices.nvidia_bench import bench, gone, run
+from tests.devices.nvidia_bench import bench, gone, run, settled
 
 
 def test_a_release_ends_by_itself_and_may_be_ended_before() -> None:
@@ -117,7 +118,8 @@ def test_s44_a_helper_that_is_stuck_in_the_driver_is_named_as_a_holder(tmp_path:
             await attachment.sample()
             host.tell(1, hang__PowerUsage=1)
             await attachment.sample()
-            (stuck,) = host.lines(".starts")
+            stuck = host.lines(".starts")[0]
+            await settled(host.devices)
             assert await attachment.release(30.0) == f"still inside the nvidia driver: helper process {stuck}"
             host.tell(1, hang__PowerUsage=None)
             host.scenario.let_go()
@@ -155,10 +157,12 @@ def test_the_control_socket_is_for_its_owner_and_refuses_what_it_does_not_know(t
         with pytest.raises((ConnectionError, EOFError)):  # hung up on: longer than any request
             await reader.readexactly(1)
         writer.close()
+        await server.close()
+        with socket.socket(socket.AF_UNIX) as left:
+            left.bind(str(path))
         again = ControlSocket(path, carry_out)
         assert await again.start(), "the socket of a killed agent is taken over"
         await again.close()
-        await server.close()
         assert not path.exists()
 
     asyncio.run(case())

@@ -156,6 +156,13 @@ def test_a_broken_host_still_gives_a_bundle(tmp_path: Path) -> None:
         bundle.spooled(tmp_path)
 
 
+def test_a_configuration_that_is_not_there_is_a_mistyped_path(tmp_path: Path) -> None:
+    result = run(tmp_path, "--out", str(tmp_path / "b.tar.gz"))
+    assert (result.exit_code, result.output.count("\n")) == (2, 1)
+    assert f"{tmp_path / 'agent.yaml'}: no such file" in result.output
+    assert not (tmp_path / "b.tar.gz").exists()
+
+
 @pytest.mark.parametrize(
     ("name", "says"), [("b.zip", "it ends in .tar.zst or .tar.gz"), ("none/b.tar.gz", "cannot write")]
 )

@@ -5,6 +5,7 @@ import os
 import threading
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from pathlib import Path
 
 import grpc
@@ -154,23 +155,27 @@ class Kubelet:
             await server.stop(0)
 
 
-def watch(socket: Path | str, clock: FakeClock | None = None, **config: float) -> JobWatch:
+def watch(
+    socket: Path | str, clock: FakeClock | None = None, *, inventory: tuple[Gpu, ...] = (NVIDIA, AMD), **config: float
+) -> JobWatch:
     return JobWatch(
         config=JobsConfig(slurm="off", kubelet=str(socket), **config),  # type: ignore[arg-type]
         clock=clock or FakeClock(),
         run_blocking=run_on_daemon,
-        inventory=lambda: (NVIDIA, AMD),
+        inventory=lambda: inventory,
         processes=dict,
         user_name=name,
     )
 
 
 def test_pods_by_uuid_by_pci_address_and_as_a_replica(tmp_path: Path) -> None:
-    kubelet, jobs = Kubelet(), watch(tmp_path / "k.sock")
+    sliced = replace(NVIDIA, gpu=GpuId("GPU-77"), index=2, pci_address=None, partitions=("MIG-77a", "MIG-77b"))
+    kubelet, jobs = Kubelet(), watch(tmp_path / "k.sock", inventory=(NVIDIA, AMD, sliced))
     kubelet.pods(
         pod("llm-0", ("worker", {"nvidia.com/gpu": ["GPU-8A3f"], "rdma/hca": ["mlx5_0"]}), ("sidecar", {})),
         pod("amd-0", ("worker", {"amd.com/gpu": ["0000:c3:00.0"]})),
         pod("mig-0", ("worker", {"nvidia.com/mig-1g.18gb": ["MIG-8A3f"]})),
+        pod("mig-1", ("worker", {"nvidia.com/mig-1g.18gb": ["MIG-77b"]})),
         pod("", ("worker", {"nvidia.com/gpu": ["GPU-8A3f"]})),
         pod("bad\nname", ("worker", {"nvidia.com/gpu": ["GPU-8A3f"]})),
     )
@@ -178,7 +183,7 @@ def test_pods_by_uuid_by_pci_address_and_as_a_replica(tmp_path: Path) -> None:
     async def story() -> None:
         async with kubelet.serving(tmp_path / "k.sock"):
             await jobs.look()
-            assert jobs.jobs() == (owner(NVIDIA, "llm-0"), owner(AMD, "amd-0"))
+            assert jobs.jobs() == (owner(NVIDIA, "llm-0"), owner(AMD, "amd-0"), owner(sliced, "mig-1"))
             kubelet.pods(pod("shared", ("worker", {"nvidia.com/gpu": [f"GPU-8A3f::{i}" for i in range(9)]})))
             await jobs.look()
             assert jobs.jobs() == (owner(NVIDIA, "shared"),)

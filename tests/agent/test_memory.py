@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from fleetd.agent.memory import INTERVAL_S, TIMES, YOUNG_S, MemoryConfig, MemoryWatch
+from fleetd.agent.memory import INTERVAL_S, STUCK, TIMES, YOUNG_S, MemoryConfig, MemoryWatch
 from tests.agent.fakes_agent import FakeClock
 
 LIMIT = 100 << 20
@@ -38,6 +38,14 @@ def test_s36_an_agent_that_leaks_restarts_itself_before_the_memory_limit() -> No
     assert leaking.restarts == 0, "a burst is no leak"
     leaking.look(1)
     assert leaking.restarts == 1
+
+
+def test_helpers_that_are_stuck_in_a_driver_are_no_reason_for_a_restart_that_would_only_add_to_them() -> None:
+    leaking = Leaking(FakeClock())
+    leaking.held[STUCK] = 7 * 40.0 * 2**20
+    leaking.look(50)
+    assert leaking.restarts == 0
+    assert leaking.watch.resident_bytes[STUCK] == 7 * 40.0 * 2**20, "but they are shown"
 
 
 def test_a_burst_that_ends_is_forgotten() -> None:

@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 from click.testing import CliRunner, Result
 
-from fleetd.agent.status_client import NoAnswer, ask
+from fleetd.agent.status_client import ENVIRON, SOCKET, NoAnswer, ask, default_socket
 from fleetd.agent.status_document import document
 from fleetd.agent.status_socket import CONNECTIONS_MAX, SOCKET_BYTES_MAX, StatusConfig, StatusSocket
 from fleetd.cli.agent import command as agent_command
@@ -42,7 +42,12 @@ XID = Standing(
 )
 
 
-def status(*faults: Standing, age_s: float | None = 0.5, silent: tuple[GpuId, ...] = ()) -> dict[str, Any]:
+def status(
+    *faults: Standing,
+    age_s: float | None = 0.5,
+    silent: tuple[GpuId, ...] = (),
+    released_s: float | None = None,
+) -> dict[str, Any]:
     return document(
         host=HOST,
         boot_id=BOOT,
@@ -65,6 +70,7 @@ def status(*faults: Standing, age_s: float | None = 0.5, silent: tuple[GpuId, ..
         faults={(one.code, one.gpu): one for one in faults},
         driver_silent="",
         stale_s=30.0,
+        released_s=released_s,
     )
 
 
@@ -246,3 +252,39 @@ def test_check_loads_nothing_heavy(serve: Callable[[dict[str, Any]], Path]) -> N
         check=True,
     )
     assert done.stdout.splitlines()[1:] == ["0", "[]"], done.stdout + done.stderr
+
+
+def test_the_agent_and_the_commands_have_one_rule_for_the_socket(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert default_socket({}) == SOCKET
+    assert default_socket({ENVIRON: ""}) == SOCKET
+    assert default_socket({ENVIRON: "/x/a.sock"}) == Path("/x/a.sock")
+    monkeypatch.setenv(ENVIRON, "/no/such/place/a.sock")
+    said = CliRunner().invoke(check_command, [])
+    assert (said.exit_code, "no agent at /no/such/place/a.sock" in said.output) == (3, True)
+
+
+def test_a_second_agent_does_not_take_the_socket_of_a_living_one_away(tmp_path: Path) -> None:
+    async def case() -> None:
+        path = tmp_path / "a.sock"
+        first, second = (StatusSocket(path, lambda name=name: {"name": name}) for name in ("first", "second"))
+        assert await first.start()
+        try:
+            assert not await second.start()
+            await second.close()
+            reader, writer = await asyncio.open_unix_connection(path)
+            assert json.loads(await reader.readline()) == {"name": "first"}
+            writer.close()
+        finally:
+            await first.close()
+        assert await second.start()
+        await second.close()
+
+    asyncio.run(case())
+
+
+@pytest.mark.parametrize("age_s", [0.5, 99.0, None])
+def test_while_the_gpus_are_released_that_is_the_reason_why_nobody_can_tell(age_s: float | None) -> None:
+    found = status(age_s=age_s, released_s=60.0)
+    assert found["readiness"] == "cannot_tell"
+    assert "released for another 60 s" in found["why"]
+    assert status(XID, age_s=age_s, released_s=60.0)["readiness"] == "bad", "a fault that stands is worse"

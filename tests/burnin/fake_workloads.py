@@ -5,6 +5,7 @@ Which GPU misbehaves is said by the planted fault, the only thing in a context t
 
 import os
 import signal
+from dataclasses import replace
 from pathlib import Path
 
 from burnin.spec import Ballot, Case, Elements, Proof
@@ -56,6 +57,23 @@ class Absent(Honest):
         raise MissingError("the library has no such operation")
 
 
+class Partly(Honest):
+    """The library refuses one of two cases."""
+
+    def cases(self, ctx: Context) -> tuple[Case, ...]:
+        (whole,) = super().cases(ctx)
+        return (whole, replace(whole, name="other", missing="torch 1 has no _int_mm"))
+
+
+class Miscounting(Honest):
+    """One core of the host's CPU refutes whatever it checks, alone or with others; the GPU is right."""
+
+    def prove(self, ctx: Context, case: Case, *, seed: int) -> Proof:
+        proof = super().prove(ctx, case, seed=seed)
+        bad = min(os.sched_getaffinity(os.getppid())) in os.sched_getaffinity(0)
+        return replace(proof, fingerprint=None, why="row 0 is not the product of the inputs") if bad else proof
+
+
 class Deaf(Honest):
     """Planted faults change nothing: what a broken self-test looks like."""
 
@@ -65,7 +83,7 @@ class Deaf(Honest):
 
 
 class Misbehaving(Honest):
-    """A fault planted by the user (F12 and F01, which the self-test never plants) is acted out instead."""
+    """A fault planted by the user (F01, F05, F06, F12, which the self-test never plants) is acted out instead."""
 
     def struck(self, ctx: Context) -> bool:
         match ctx.inject.fault if ctx.inject is not None else "":
@@ -75,6 +93,8 @@ class Misbehaving(Honest):
                 os.kill(os.getpid(), signal.SIGSEGV)
             case "F05":
                 raise RuntimeError("CUDA error: uncorrectable ECC error encountered\nand a long story")
+            case "F06":
+                raise RuntimeError("CUDA out of memory. Tried to allocate 2.00 GiB; process 77 holds 120 GiB\nand more")
         return super().struck(ctx)
 
 

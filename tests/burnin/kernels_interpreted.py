@@ -1,6 +1,10 @@
 """Run by test_kernels.py in a process with TRITON_INTERPRET=1: the kernels against their definitions, without a GPU."""
 
+from typing import Any
+
 import torch
+import triton
+import triton.language as tl
 
 from burnin import checksum, seed
 from burnin.kernels import attention as attention_kernel
@@ -15,7 +19,7 @@ from burnin.workloads import attention, embedding, integers, memory
 def check_fill() -> None:
     """Every mode and dtype, across the border of two segments."""
     start = (1 << 32) - 1000
-    for dtype in (torch.float32, torch.bfloat16, torch.float16, torch.int8, torch.int32, torch.float8_e4m3fn):
+    for dtype in (torch.float32, torch.float64, torch.bfloat16, torch.float16, torch.int8, torch.int32, *fill.FP8):
         got, want = torch.empty(5000, dtype=dtype), torch.empty(5000, dtype=dtype)
         fill.launch(got, 99, start, 7)
         seed.fill_integers(want, 99, 7, start=start)
@@ -28,6 +32,34 @@ def check_fill() -> None:
     fill.launch(words, 99, 0, RAW_BITS)
     seed.fill_bits(raw, 99)
     assert torch.equal(words, raw)
+
+
+@triton.jit
+def round_to_fp8(  # noqa: PLR0917
+    out: "Any",
+    values: "Any",
+    count: "Any",
+    MANTISSA: tl.constexpr,  # noqa: N803
+    BIAS: tl.constexpr,  # noqa: N803
+    NEGATIVE_ZERO: tl.constexpr,  # noqa: N803
+) -> None:
+    lane = tl.arange(0, 512)
+    rounded = fill.to_fp8(tl.load(values + lane, mask=lane < count), MANTISSA, BIAS, NEGATIVE_ZERO)
+    tl.store(out + lane, rounded, mask=lane < count)
+
+
+def check_fp8() -> None:
+    """All numbers of each format, what lies halfway between two of them, and a little beside that."""
+    for dtype, facts in fill.FP8.items():
+        codes = torch.arange(128, dtype=torch.uint8).view(dtype).to(torch.float32)
+        codes = codes[codes.isfinite()]
+        half = (codes[1:] + codes[:-1]) / 2
+        beside = [half.nextafter(half + toward) for toward in (-1, 1)]
+        for positive in (codes, half, *beside):
+            values = torch.cat([positive, -positive])
+            out = torch.empty(len(values), dtype=torch.uint8)
+            round_to_fp8[(1,)](out, values, len(values), *facts)
+            assert torch.equal(out, values.to(dtype).view(torch.uint8)), dtype
 
 
 def check_checksums() -> None:
@@ -159,6 +191,7 @@ def check_memory() -> None:
 if __name__ == "__main__":
     torch.set_num_threads(1)
     check_fill()
+    check_fp8()
     check_checksums()
     check_gemm()
     check_units()

@@ -51,7 +51,7 @@ def test_nvidia_smi_with_values_it_does_not_have(tmp_path: Path, monkeypatch: py
     assert reader.counters() == Counters(
         source="nvidia-smi", correctable_total=0, remap_failed=False, pcie_width=8, pcie_width_max=16
     )
-    assert reader.sensors() == Sensors(watts=71.5, celsius=33.0, hertz=1.98e9)
+    assert reader.sensors() == Sensors(power_watts=71.5, temperature_celsius=33.0, sm_clock_hertz=1.98e9)
     assert reader.facts() == Facts(driver="580.1", firmware="96.00", partition="mig=Disabled", index=4)
     assert reader.processes() == (11, 12)
 
@@ -96,6 +96,7 @@ def test_nvml_units_and_missing_values(monkeypatch: pytest.MonkeyPatch) -> None:
         nvmlDeviceGetPowerUsage=lambda _: 691_250,
         nvmlDeviceGetClockInfo=lambda _handle, _clock: 1425,
         nvmlDeviceGetTemperature=_unsupported,
+        nvmlDeviceGetCurrentClocksThrottleReasons=lambda _: 0x85,
         nvmlDeviceGetComputeRunningProcesses=lambda _: [SimpleNamespace(pid=42)],
     )
     monkeypatch.setitem(sys.modules, "pynvml", nvml)
@@ -103,7 +104,9 @@ def test_nvml_units_and_missing_values(monkeypatch: pytest.MonkeyPatch) -> None:
     assert reader.counters() == Counters(
         source="NVML", uncorrectable_total=7, correctable_total=2, pcie_width=16, pcie_width_max=16
     )
-    assert reader.sensors() == Sensors(watts=691.25, celsius=None, hertz=1.425e9)
+    assert reader.sensors() == Sensors(
+        power_watts=691.25, sm_clock_hertz=1.425e9, limits=("software power cap", "hardware power brake")
+    )
     assert reader.processes() == (42,)
 
 
@@ -114,7 +117,14 @@ def test_a_lost_gpu_has_no_clean_counters_and_takes_no_ballot_with_it(monkeypatc
     names = ("NVML_VOLATILE_ECC", "NVML_CLOCK_SM", "NVML_TEMPERATURE_GPU")
     names += ("NVML_MEMORY_ERROR_TYPE_CORRECTED", "NVML_MEMORY_ERROR_TYPE_UNCORRECTED")
     calls = ("RemappedRows", "TotalEccErrors", "CurrPcieLinkWidth", "MaxPcieLinkWidth", "PowerUsage", "ClockInfo")
-    calls += ("Temperature", "ComputeRunningProcesses", "MigMode", "VbiosVersion", "Index")
+    calls += (
+        "Temperature",
+        "CurrentClocksThrottleReasons",
+        "ComputeRunningProcesses",
+        "MigMode",
+        "VbiosVersion",
+        "Index",
+    )
     nvml = SimpleNamespace(
         NVMLError=_NvmlError,
         NVMLError_NotSupported=_NotSupportedError,

@@ -34,6 +34,8 @@ def test_the_compiled_graph_votes_and_stays_inside_its_bounds() -> None:
     assert len(good.fingerprints) == 1
     prepared = workload.recipes(context())[1].prepare(context(), 3)
     prepared.launch()
-    assert prepared.outputs["bounds"].tolist() == [1, 1, 1]
+    assert prepared.inside is not None
+    assert prepared.inside().tolist() == [1, 1, 1]
+    assert good.outside == 0
     struck = context(Inject(gpu=0, fault="F03", rate=1, seed=1))
     assert workload.ballot(struck, case, iteration=0, seed=3, launches=2).fingerprints != good.fingerprints

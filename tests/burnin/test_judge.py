@@ -4,10 +4,10 @@ from collections.abc import Callable
 
 import pytest
 
+from burnin.asking import proofs_needed, retests_needed
 from burnin.evidence import Cast, Death, DeathKind, Evidence, Injury, Quota
 from burnin.judge import judge
 from burnin.spec import FaultClass, Inject, Verdict
-from burnin.weigh import proofs_needed, retests_needed
 from tests.burnin.judge_evidence import (
     BAD,
     EXACT,

@@ -9,6 +9,7 @@ import pytest
 
 pytest.importorskip("triton")
 
+import torch
 import triton
 from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource
@@ -65,7 +66,17 @@ def compile_for(
     [("fp32", True, False), ("bf16", True, False), ("fp16", False, False), ("i8", False, False), ("i32", False, True)],
 )
 def test_fill_compiles(target: str, dtype: str, normal: bool, bits: bool) -> None:
-    compile_for(target, fill.fill, {"NORMAL": normal, "BITS": bits, "BLOCK": fill.BLOCK}, {"out": f"*{dtype}"})
+    constants = {"NORMAL": normal, "BITS": bits, "BLOCK": fill.BLOCK}
+    constants |= {"MANTISSA": 0, "BIAS": 0, "NEGATIVE_ZERO": True}
+    compile_for(target, fill.fill, constants, {"out": f"*{dtype}"})
+
+
+@pytest.mark.parametrize("target", TARGETS)
+@pytest.mark.parametrize("dtype", fill.FP8, ids=str)
+def test_fill_compiles_for_every_fp8_format(target: str, dtype: torch.dtype) -> None:
+    constants = {"NORMAL": True, "BITS": False, "BLOCK": fill.BLOCK}
+    constants |= dict(zip(("MANTISSA", "BIAS", "NEGATIVE_ZERO"), fill.FP8[dtype], strict=True))
+    compile_for(target, fill.fill, constants, {"out": "*u8"})
 
 
 @pytest.mark.parametrize("target", TARGETS)

@@ -1,3 +1,6 @@
+import time
+from dataclasses import replace
+
 import pytest
 import torch
 
@@ -74,3 +77,61 @@ def test_the_patterns() -> None:
 def test_an_unknown_case_is_refused() -> None:
     with pytest.raises(ValueError, match="no case"):
         Hbm().prove(context(), Case(test="hbm", name="x", dtype="bytes", exact=True, rate_name="r"), seed=1)
+
+
+RETENTION = "retention"
+
+
+def holding() -> Context:
+    return replace(context(), retention_s=4.0)
+
+
+def test_retention_is_a_case_only_where_a_time_is_given() -> None:
+    assert [case.name for case in Hbm().cases(holding())] == [*(case.name for case in CASES), RETENTION]
+    assert RETENTION not in {case.name for case in CASES}
+
+
+def test_what_leaks_only_while_it_is_held_is_found_by_retention_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Bit 9 of one word falls to zero whenever memory is left alone for a second."""
+    chunks = [torch.zeros(CHUNK_WORDS_CPU, dtype=torch.int32) for _ in range(CHUNKS_CPU)]
+    held: list[float] = []
+
+    def hold(ctx: Context, seconds: float) -> None:
+        del ctx
+        held.append(seconds)
+        chunks[1][77] &= ~(1 << 9)
+
+    monkeypatch.setattr(memory, "_chunks", lambda _: chunks)
+    monkeypatch.setattr(memory, "_hold", hold)
+    for case in Hbm().cases(holding()):
+        ballot = Hbm().ballot(holding(), case, iteration=0, seed=3, launches=2)
+        right = Hbm().prove(holding(), case, seed=3).fingerprint
+        assert right is not None
+        counts = dict(ballot.fingerprints)
+        if case.name == RETENTION:
+            assert counts[right] == 1  # the second launch holds nothing
+            assert len(counts) == 2
+        else:
+            assert ballot.fingerprints == ((right, 2),)
+    assert held == [2.0, 2.0]  # once as it is, once inverted: the bit is a one in one of the two
+
+
+def test_later_iterations_do_not_hold_again() -> None:
+    case = next(case for case in Hbm().cases(holding()) if case.name == RETENTION)
+    begun_s = time.monotonic()
+    ctx = replace(context(), backend="cpu", retention_s=30.0)
+    Hbm().ballot(ctx, case, iteration=1, seed=3, launches=2)
+    assert time.monotonic() - begun_s < 15.0
+
+
+def test_a_hold_waits_and_feeds_the_watchdog() -> None:
+    fed: list[None] = []
+    case = next(case for case in Hbm().cases(holding()) if case.name == RETENTION)
+    ctx = Context(
+        backend="cpu", device=torch.device("cpu"), inject=None, alive=lambda: fed.append(None), retention_s=0.8
+    )
+    begun_s = time.monotonic()
+    ballot = Hbm().ballot(ctx, case, iteration=0, seed=3, launches=1)
+    assert time.monotonic() - begun_s >= 0.8
+    assert len(fed) > 4
+    assert ballot.launches == 1

@@ -77,7 +77,7 @@ def test_a_host_name_goes_into_ids(host: str) -> None:
 
 def test_levels_and_tests() -> None:
     assert [one.id for one in chosen("self", ())] == ["selftest", "health", "hostcpu"]
-    longer = {"eigh", "hbm", "inductor"}
+    longer = {"eigh", "hbm", "inductor", "overlap", "overlap.links", "pulse", "thermal"}
     assert [one.id for one in chosen("quick", ())] == [test for test in TESTS if test not in longer]
     assert {one.id for one in chosen("smoke", ())} < set(TESTS)
     assert [one.id for one in chosen("smoke", ["step"])] == ["selftest", "health", "step"]
@@ -130,3 +130,25 @@ def test_list_names_every_test(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["list"]) == 0
     listed = [line.split()[0] for line in capsys.readouterr().out.splitlines()]
     assert listed == list(TESTS)
+
+
+@pytest.mark.parametrize(
+    ("seconds", "tests", "why"),
+    [
+        (-1.0, ("hbm",), "give 0 to 1800 seconds"),
+        (1801.0, ("hbm",), "give 0 to 1800 seconds"),
+        (float("nan"), ("hbm",), "give 0 to 1800 seconds"),
+        (60.0, (), "add --test hbm"),
+        (60.0, ("int",), "add --test hbm"),
+    ],
+)
+def test_a_retention_that_cannot_be_is_refused(seconds: float, tests: tuple[str, ...], why: str) -> None:
+    with pytest.raises(SpecError, match=why):
+        check(Options(backend="sim", level="self", seed=1, host="h", tests=tests, retention_s=seconds))
+
+
+def test_retention_is_repeated_with_the_test_that_it_belongs_to() -> None:
+    options = Options(backend="sim", level="self", seed=1, host="h", tests=("hbm", "int"), retention_s=60.0)
+    check(options)
+    assert "--retention 60" in options.command("hbm", backend="sim")
+    assert "--retention" not in options.command("int", backend="sim")

@@ -1,5 +1,6 @@
 """The runner with workloads that misbehave: hangs, crashes, a self-test that misses, tests that do not exist."""
 
+import os
 import time
 from collections.abc import Callable
 from dataclasses import replace
@@ -95,6 +96,29 @@ def test_the_driver_says_that_the_memory_is_bad(burn: Runner) -> None:
     result = burn(table("Misbehaving"), fault="F05")
     assert blamed(result) == {1: FaultClass.MEMORY}
     assert "\n" not in result.judgement.culprits[0].why
+
+
+def test_memory_that_others_hold_is_no_verdict_on_the_gpu(burn: Runner) -> None:
+    result = burn(table("Misbehaving"), fault="F06")
+    assert (result.judgement.verdict, blamed(result)) == (Verdict.NOT_JUDGED, {})
+    assert [gpu.verdict.value for gpu in result.judgement.gpus] == ["pass", "not_judged", "pass"]
+    why = {death.why for death in result.evidence.deaths}
+    assert why == {"RuntimeError: CUDA out of memory. Tried to allocate 2.00 GiB; process 77 holds 120 GiB"}
+
+
+def test_a_case_that_the_library_refuses_leaves_the_run_unjudged_and_the_others_run(burn: Runner) -> None:
+    result = burn(table("Partly"))
+    assert result.judgement.verdict is Verdict.NOT_JUDGED
+    assert result.judgement.why == ("the required test gemm.exact did not run: other: torch 1 has no _int_mm")
+    assert {cast.ballot.case for cast in result.evidence.casts} == {"c"}
+
+
+@pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="it takes two cores to doubt one")
+def test_a_core_that_miscounts_costs_a_single_gpu_nothing(burn: Runner) -> None:
+    result = burn(table("Miscounting"), gpus=1)
+    assert (result.judgement.verdict, blamed(result)) == (Verdict.NOT_JUDGED, {})
+    cores = {shown.proof.core for shown in result.evidence.proofs}
+    assert len(cores) == 3  # any, and each of two alone
 
 
 def test_a_required_test_that_cannot_run_leaves_the_run_unjudged(burn: Runner) -> None:

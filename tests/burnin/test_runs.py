@@ -20,13 +20,18 @@ TOP = {
 ENTRIES = {
     "culprits": {"gpu", "index", "class", "why"},
     "gpus": {"gpu", "index", "verdict", "class", "strikes", "why", "sku", "vote_key"},
-    "tests": {"id", "verdict", "class", "why", "launches", "bytes", "elapsed_s", "rates"},
+    "tests": {"id", "verdict", "class", "why", "launches", "bytes", "elapsed_s", "rates", "gpus", "records"},
     "injected": {"gpu", "index", "fault", "rate", "seed", "fired", "found"},
     "signatures": {
         "gpu", "index", "test", "case", "seed", "iteration", "retest", "against", "count", "launches", "expected",
-        "got", "tiles", "tiles_total", "elements", "op", "watts", "celsius", "hertz", "why", "reproduce",
+        "got", "tiles", "tiles_total", "elements", "op", "why", "reproduce",
+        "temperature_celsius", "power_watts", "sm_clock_hertz", "clock_limits",
     },
 }  # fmt: skip
+
+
+KINDS = ("--test", "gemm.exact", "--test", "int", "--test", "step")
+"""A test of each kind: tiles and a proof by Freivalds, a recipe that the CPU computes again, a trace of operations."""
 
 
 def command(*arguments: str) -> list[str]:
@@ -42,6 +47,8 @@ def steady(report: dict[str, Any]) -> dict[str, Any]:
     """A report without what differs from run to run: times and rates."""
     kept = {name: value for name, value in report.items() if name not in {"started_at_s", "elapsed_s"}}
     kept["tests"] = [{n: v for n, v in test.items() if n not in {"elapsed_s", "rates"}} for test in report["tests"]]
+    for test in kept["tests"]:
+        test["gpus"] = [{n: v for n, v in gpu.items() if n != "rates"} for gpu in test["gpus"]]
     return kept
 
 
@@ -51,7 +58,7 @@ def faulty(tmp_path_factory: pytest.TempPathFactory) -> tuple[int, dict[str, Any
     folder = tmp_path_factory.mktemp("faulty")
     files = [f"--{kind}={folder / kind}" for kind in ("json", "html", "junit")]
     done = subprocess.run(
-        command("--gpus", "8", "--seed", "11", "--inject", "gpu=5,fault=F03", *files),
+        command("--gpus", "8", "--seed", "11", "--inject", "gpu=5,fault=F03", *KINDS, *files),
         capture_output=True,
         text=True,
         timeout=100,
@@ -100,6 +107,11 @@ def test_the_report_has_exactly_the_keys_of_its_schema(faulty: tuple[int, dict[s
     for name, keys in ENTRIES.items():
         assert report[name], name
         assert all(set(entry) == keys for entry in report[name]), name
+    felt = [gpu for test in report["tests"] for gpu in test["gpus"]]
+    assert {len(test["gpus"]) for test in report["tests"] if test["launches"] and test["id"] != "selftest"} == {8}
+    for name in ("temperature_celsius", "power_watts", "sm_clock_hertz"):  # of every GPU in every test, and of a wrong
+        assert all(gpu[name]["min"] <= gpu[name]["mean"] <= gpu[name]["max"] for gpu in felt)
+    assert any(one["power_watts"] for one in report["signatures"])
     rates = [name for test in report["tests"] for name in test["rates"]]
     assert rates
     assert all(name.endswith("_per_second") for name in rates)
@@ -132,7 +144,9 @@ def test_junit_and_page(faulty: tuple[int, dict[str, Any], Path]) -> None:
 
 
 def test_the_same_seed_gives_the_same_report_but_for_times() -> None:
-    first, again = (burn("--gpus", "2", "--seed", "5", "--inject", "gpu=1,fault=F04,rate=0.5") for _ in range(2))
+    first, again = (
+        burn("--gpus", "2", "--seed", "5", "--inject", "gpu=1,fault=F04,rate=0.5", *KINDS) for _ in range(2)
+    )
     assert first[0] == again[0] == 1
     assert steady(first[1]) == steady(again[1])
     assert [one["index"] for one in first[1]["culprits"]] == [1]  # a tie of two, broken by the golden
@@ -163,6 +177,8 @@ def test_a_fault_that_never_fires_is_not_judged() -> None:
     [
         (["--inject", "gpu=9,fault=F03"], 2, "gpu=9: no such GPU"),
         (["--inject", "gpu=1,fault=F99"], 2, "unknown fault 'F99'"),
+        (["--test", "int", "--inject", "gpu=1,fault=F12"], 2, "needs floats, but all chosen cases are integer"),
+        (["--test", "gemm.vote", "--inject", "gpu=1,fault=F08.hot"], 2, "no device gets that hot in them here"),
         (["--devices", "7"], 2, "no device '7'"),
         (["--backend", "cuda"], 3, "--backend sim"),
     ],
@@ -243,15 +259,3 @@ def test_kill_9_of_the_parent_leaves_no_process() -> None:
         assert pipe is not None
         pipe.close()
     assert all_end(family, 10)
-
-
-def test_kill_9_of_a_child_is_a_crash_and_not_a_verdict_on_the_gpu() -> None:
-    process = start("--seed", "11")
-    family = offspring(process.pid)
-    os.kill(family[-1], signal.SIGKILL)
-    out, _ = process.communicate(timeout=60)
-    report = json.loads(out)
-    assert [(one["kind"], one["why"]) for one in report["deaths"]] == [("crash", "killed by signal 9")]
-    dead = report["deaths"][0]["index"]
-    states = {gpu["index"]: gpu["verdict"] for gpu in report["gpus"]}
-    assert states == {0: "pass", 1: "fail", 2: "pass", 3: "pass"} | ({dead: "not_judged"} if dead != 1 else {})

@@ -9,7 +9,7 @@ from burnin.words import derive
 from burnin.workloads import Context, Workload
 from burnin.workloads.gemm import GemmExact, GemmVote
 from burnin.workloads.launches import poison, strict_math, tally
-from burnin.workloads.plans import ACCUMULATOR_BITS, DTYPES, Plan, exact_plans, vote_plans
+from burnin.workloads.plans import ACCUMULATOR_BITS, DTYPES, SHAPE_LONG_8, Plan, exact_plans, vote_plans
 from burnin.workloads.step import SIZE_CPU, Step
 
 CPU = torch.device("cpu")
@@ -142,6 +142,25 @@ def test_magnitudes_keep_sums_in_the_accumulator() -> None:
             assert k * plan.magnitude**2 <= limit
     assert Plan(dtype="fp16", path="library", m=1, k=8192, n=1, rounded=True).magnitude == 15
     assert Plan(dtype="bf16", path="library", m=1, k=8192, n=1, rounded=False).magnitude == 45
+
+
+def test_long_sums_of_random_bytes_fit_their_accumulator() -> None:
+    assert SHAPE_LONG_8[1] * 128**2 < 2**31
+
+
+def test_the_table_of_plans_is_read_once() -> None:
+    class Counted(GemmVote):
+        asked = 0
+
+        def _plans(self, ctx: Context) -> tuple[Plan, ...]:
+            self.asked += 1
+            return super()._plans(ctx)
+
+    workload, case = Counted(), cases_of("gemm.vote")[0]
+    one, two = (workload.ballot(context(), case, iteration=0, seed=seed, launches=2) for seed in (1, 2))
+    assert workload.asked == 1
+    assert one.tiles != two.tiles
+    assert all(0 <= value < 2**64 for value in one.tiles)
 
 
 def test_plans_of_the_stand_ins_need_no_gpu() -> None:

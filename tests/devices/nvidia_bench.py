@@ -2,6 +2,7 @@
 
 import asyncio
 import os
+import shutil
 from collections.abc import AsyncIterator, Awaitable
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -9,6 +10,7 @@ from typing import Any
 
 from fleetd.devices.config import DevicesConfig
 from fleetd.devices.helper import HelperDevices
+from fleetd.devices.pci import PciGpus
 from tests.agent.fakes_agent import FakeClock
 from tests.fakelibs.nvidia_fake import Scenario, build, environ
 
@@ -25,7 +27,23 @@ class Bench:
         self.scenario.put("lib", {"record": 1})
         self.clock = FakeClock()
         self.environ = environ(self.scenario, build(*defines))
-        self.devices = HelperDevices(vendor="nvidia", clock=self.clock, config=config, environ=self.environ)
+        self.pci = folder / "pci"
+        for gpu in range(gpus):
+            self.plug(gpu)
+        self.devices = HelperDevices(
+            vendor="nvidia", clock=self.clock, config=config, environ=self.environ, pci=PciGpus("nvidia", self.pci)
+        )
+
+    def plug(self, gpu: int, *, vendor: str = "0x10de", kind: str = "0x030200") -> None:
+        """Have the kernel list a GPU, which alone changes nothing in the library."""
+        device = self.pci / f"0000:{gpu * 16 + 11:02x}:00.0"
+        device.mkdir(parents=True)
+        (device / "class").write_text(f"{kind}\n")
+        (device / "vendor").write_text(f"{vendor}\n")
+
+    def unplug(self, gpu: int) -> None:
+        """Have the kernel no longer list it."""
+        shutil.rmtree(self.pci / f"0000:{gpu * 16 + 11:02x}:00.0")
 
     def tell(self, who: object, **values: Any) -> None:
         """What a GPU (by number, `*`, `lib`) answers; `__` stands for a dot."""
@@ -48,7 +66,7 @@ async def bench(folder: Path, config: DevicesConfig = CONFIG, gpus: int = 3, *de
         await made.devices.close()
         for pid in map(int, made.lines(".starts")):
             await gone(pid)
-        made.devices._reap()
+        made.devices._helpers.reap()
 
 
 async def gone(pid: int) -> None:
@@ -62,6 +80,14 @@ async def gone(pid: int) -> None:
     await ended.wait()
     asyncio.get_running_loop().remove_reader(pidfd)
     os.close(pidfd)
+
+
+async def settled(devices: HelperDevices) -> None:
+    """Wait for those that are ending: on a busy machine that takes more than the second it may."""
+    for child, gpu in devices._helpers._abandoned:
+        if gpu is None:
+            await gone(child.pid)
+    devices._helpers.reap()
 
 
 def run(case: Awaitable[None]) -> None:

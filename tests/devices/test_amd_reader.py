@@ -156,6 +156,23 @@ def test_efficiency_and_residency_lie_between_two_readings(start: Start) -> None
     assert second.energy_joules_total == first.energy_joules_total, "slow readings are repeated"
 
 
+def test_an_accumulator_of_32_bits_that_wraps_is_no_step_back(start: Start) -> None:
+    helper = start()
+    helper.scenario.set("*", metrics_info__gfx_activity_acc=2**32 - 100_000, metrics_info__mem_activity_acc=50_000)
+    helper.sample()
+    helper.scenario.set(
+        "*",
+        metrics_info__firmware_timestamp=100_000_000 + 200_000_000,
+        metrics_info__accumulation_counter=100_000 + 2000,
+        metrics_info__gfx_activity_acc=80_000,
+        metrics_info__mem_activity_acc=40_000,
+    )
+    sample = helper.sample()
+    assert sample.graphics_active_ratio == pytest.approx(0.9)
+    assert sample.dram_active_ratio is None, "no wrap explains that: it was reset"
+    assert sample.implausible_readings_total == ()
+
+
 def test_no_value_is_absent_and_never_a_number(start: Start) -> None:
     helper = start()
     helper.scenario.put(
@@ -232,39 +249,6 @@ def test_s38_a_suspended_gpu_is_not_asked(start: Start, tmp_path: Path) -> None:
     assert [call for call in helper.scenario.calls() if call.startswith("0 ") and "device_" not in call] == before
     state.write_text("active\n", encoding="ascii")
     assert helper.sample().ecc_corrected_total == 5.0
-
-
-def test_partitions_of_one_gpu_are_one_gpu(start: Start) -> None:
-    helper = start(gpus=4)
-    for place in range(1, 4):
-        helper.scenario.set(place, device_bdf=f"0000:0c:00.{place}")
-    assert [entry["gpu"] for entry in helper.ask(do="inventory")["ok"]] == [G0]
-
-
-def test_s37_partitions_of_a_gpu_cost_no_further_calls(start: Start) -> None:
-    def calls(helper: Helper) -> list[str]:
-        helper.ask(do="inventory")
-        helper.sample()  # the first finds out what the part does not have
-        before = len(helper.scenario.calls())
-        helper.sample()
-        return helper.scenario.calls()[before:]
-
-    whole = start(gpus=1)
-    alone = calls(whole)
-    for place in range(1, 8):
-        whole.scenario.set("lib", count=8)
-        whole.scenario.set(place, device_uuid=uuid_of(place), device_bdf=f"0000:0c:00.{place}")
-    assert calls(whole) == alone
-
-
-def test_gpus_come_and_go(start: Start) -> None:
-    helper = start(gpus=1)
-    assert len(helper.ask(do="inventory")["ok"]) == 1
-    helper.scenario.set("lib", count=0)
-    assert "counts none" in helper.ask(do="inventory")["error"]
-    helper.scenario.set("lib", count=2)
-    helper.scenario.set(1, device_uuid=G1, device_bdf=bdf_of(1))
-    assert len(helper.ask(do="inventory")["ok"]) == 2
 
 
 def test_a_bad_serial_number_hides_one_gpu_only(start: Start) -> None:

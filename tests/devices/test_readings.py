@@ -76,3 +76,13 @@ def test_every_entry_of_the_catalogue_can_be_read() -> None:
     assert all(getattr(sample, name) == 1.0 for name in metrics)
     assert all(getattr(sample, name) == (("a", 1.0),) for name in families)
     assert sample.implausible_readings_total == ()
+
+
+def test_what_a_helper_counts_itself_may_begin_anew_with_another_helper_and_nothing_else_may() -> None:
+    readings = Readings()
+    reply = {"throttle_seconds_total": [["power_cap", 5.0]], "ecc_corrected_total": 7.0}
+    fresh = {"throttle_seconds_total": [["power_cap", 0.5]], "ecc_corrected_total": 3.0}
+    assert readings.sample(GpuId("G"), 0.0, reply, source=1).throttle_seconds_total == (("power_cap", 5.0),)
+    sample = readings.sample(GpuId("G"), 1.0, fresh, source=2)
+    assert sample.throttle_seconds_total == (("power_cap", 0.5),)
+    assert dict(sample.implausible_readings_total) == {"ecc_corrected_total": 1.0}

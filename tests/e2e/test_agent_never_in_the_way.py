@@ -62,6 +62,25 @@ def test_s33_s34_a_hang_is_a_finding_within_10_s_and_nobody_waits_for_it(tmp_pat
         assert sorted(bench.scenario.lines(".ends")) == sorted(bench.scenario.lines(".starts"))
 
 
+def test_s33_three_of_eight_that_hang_at_once_are_told_within_10_s_and_the_five_go_on(tmp_path: Path) -> None:
+    with agent(tmp_path, gpus=8) as bench:
+        bench.until(lambda found: len(found["gpus"]) == 8 and not silent(found), "all GPUs answer")
+        for gpu in (1, 4, 6):
+            bench.scenario.put(gpu, {"hang.PowerUsage": 1})
+        sick = ["GPU-1", "GPU-4", "GPU-6"]
+        took_s = bench.until(lambda found: found["silent_gpus"] == 3, "each hang is a finding", within_s=14.0)
+        assert took_s <= 10.0
+        assert sorted(told["gpu"] for told in bench.logged("silent")) == sick
+        bench.until(lambda found: silent(found) == sick and found["sample_age_seconds"] < 2.0, "the five are sampled")
+        took_s, text = bench.metrics()
+        assert took_s < 1.0
+        assert text.count("\nfleetd_gpu_power_watts{") == 5
+        code, took_s = bench.stop()
+        assert (code, took_s < 2.0) == (0, True), f"{took_s:.2f} s"
+        bench.close()
+        assert sorted(bench.scenario.lines(".ends")) == sorted(bench.scenario.lines(".starts")), "nobody was killed"
+
+
 def test_sighup_applies_a_good_file_and_keeps_the_last_good_one_of_a_bad(tmp_path: Path) -> None:
     with agent(tmp_path, gpus=1) as bench:
         bench.file.write_text("kind: [\n")

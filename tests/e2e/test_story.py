@@ -14,6 +14,7 @@ import pytest
 from fleetd.loopback import HostPlan, Loopback
 from fleetd.model.host import Host, Lifecycle
 from fleetd.ports import PortError
+from fleetd.sim.vendorlibs import amd, nvidia
 from fleetd.system import RealClock
 from tests.e2e.cable import Cable
 
@@ -21,6 +22,7 @@ pytestmark = [pytest.mark.e2e, pytest.mark.timeout(300)]
 
 BAD = HostPlan(name="bad", gpus=4, fault="gpu=2,fault=F03,rate=0.3")
 GOOD = HostPlan(name="good", gpus=4)
+LAST = r"demo: quarantined h02, culprit gpu index 5 \(chip-[a-z]+\), 2 hosts healthy"
 AGENT_RSS_BYTES_MAX = 80 << 20
 
 
@@ -76,16 +78,40 @@ def burning(host: str) -> list[int]:
     return found
 
 
-def test_the_demo_finds_the_planted_gpu_and_no_other(tmp_path: Path) -> None:
+def demo(folder: Path, **environ: str) -> "subprocess.CompletedProcess[str]":
+    command = [sys.executable, "-m", "fleetd", "demo", "--dir", str(folder)]
+    return subprocess.run(command, env={**os.environ, **environ}, capture_output=True, text=True, check=False)
+
+
+@pytest.mark.timeout(400)
+def test_the_demo_finds_the_gpu_that_goes_bad_and_no_other(tmp_path: Path) -> None:
     folder = tmp_path / "demo"
-    result = subprocess.run(
-        [sys.executable, "-m", "fleetd", "demo", "--dir", str(folder)], capture_output=True, text=True, check=False
-    )
+    result = demo(folder)
     assert result.returncode == 0, result.stdout + result.stderr
-    last = result.stdout.splitlines()[-1]
-    assert re.fullmatch(r"demo: quarantined h02, culprit gpu index 5 \(chip-[a-z]+\), 2 hosts healthy", last)
+    assert re.fullmatch(LAST, result.stdout.splitlines()[-1])
     assert "fleetd_gpu_held" in result.stdout
-    assert list(folder.rglob("burnin/*.json"))
+    # Found by its counters, then proven by a burn-in that was ordered for them.
+    assert "h02 suspect: gpu 5 (SIM-h02-05) is accused of memory: telemetry.ecc.uncorrected" in result.stdout
+    assert 'fleetd_gpu_ecc_uncorrected_total{gpu="SIM-h02-05"} 3.0' in result.stdout
+    assert len(list(folder.rglob("h02/burnin/*.json"))) == 2
+    # What only the vendors' bindings can have told: what the fake libraries call part and driver.
+    shown = re.findall(
+        r'fleetd_gpu_info{gpu="SIM-(h0.)-05".*sku="([^"]+)",vendor="(\w+)".*driver="([^"]+)"', result.stdout
+    )
+    assert shown == [
+        ("h01", "NVIDIA H200", "nvidia", nvidia.DRIVER),
+        ("h02", "NVIDIA H200", "nvidia", nvidia.DRIVER),
+        ("h03", "AMD Instinct MI300X", "amd", amd.MI300X["driver_info.driver_version"]),
+    ]
+
+
+@pytest.mark.timeout(400)
+def test_without_gcc_the_demo_says_so_and_goes_on_with_simulated_gpus(tmp_path: Path) -> None:
+    result = demo(tmp_path / "demo", PATH=str(tmp_path), XDG_CACHE_HOME=str(tmp_path / "cache"))
+    assert result.returncode == 0, result.stdout + result.stderr
+    assert "gcc, which builds them, is not installed" in result.stdout.splitlines()[0]
+    assert "going on with GPUs that are simulated" in result.stdout.splitlines()[0]
+    assert re.fullmatch(LAST, result.stdout.splitlines()[-1])
 
 
 def test_everything_killed_once_and_the_host_is_quarantined_exactly_once(fleet: Loopback) -> None:

@@ -98,7 +98,10 @@ def test_slots_are_filled_without_reading_them() -> None:
     assert [value & MASK64 for value in slots.tolist()] == [cs.checksum(tensor, 8) for tensor in tensors]
 
 
-@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16, torch.float32, torch.float8_e4m3fn, torch.float64])
+@pytest.mark.parametrize(
+    "dtype",
+    [torch.bfloat16, torch.float16, torch.float32, torch.float8_e4m3fn, torch.float8_e5m2, torch.float64],
+)
 def test_inputs_have_the_same_bits(dtype: torch.dtype) -> None:
     start = (1 << 32) - 40_000
     for fill in (fill_normal, lambda out, key, start: fill_integers(out, key, 7, start=start)):

@@ -7,8 +7,12 @@
  *                               no signal ends it before, as in uninterruptible sleep
  *   0 wait.PowerUsage = 0.5     the call takes this many seconds
  *   0 die = 9 | 0 garbage = x   the process ends, or says something on its parent's pipe
+ *   0 gone = 1                  the GPU has fallen off or was taken out: lost for a process that runs, not there for one
+ *                               that starts. Which GPUs there are (`lib count`) is fixed when a process initialises
+ *   0 mig.0 = MIG-5c89…         MIG is on, and this is the UUID of the first device; without a line, MIG is off
  *   lib count = 8 | lib error.Init = 9 | lib hang.Init = 1 | lib print = text | lib record = 1 (calls go to `FILE.calls`)
- * A reading without a line is not supported. The file is replaced while the helper runs; the next call answers by it.
+ * A reading without a line is not supported. The file is changed while the helper runs; the next call answers by it.
+ * A number may move by itself: `moving.h`.
  * -DNO_INIT and -DOLD leave functions out, as libraries of older drivers do.
  */
 #include <errno.h>
@@ -21,11 +25,15 @@
 #include <time.h>
 #include <unistd.h>
 
-enum { SUCCESS = 0, NOT_SUPPORTED = 3, NOT_FOUND = 6, INSUFFICIENT_SIZE = 7 };
-enum { LINES_MAX = 4096, GPUS_MAX = 64 };
+#include "moving.h"
+
+enum { SUCCESS = 0, INVALID_ARGUMENT = 2, NOT_SUPPORTED = 3, NOT_FOUND = 6, INSUFFICIENT_SIZE = 7, LOST = 15 };
+enum { LINES_MAX = 4096, GPUS_MAX = 64, SLICES_MAX = 7 };
 static struct line { char who[8], key[56], value[96]; } LINES[LINES_MAX];
 static int lines;
-static char DEVICES[GPUS_MAX];
+static char DEVICES[GPUS_MAX], SLICES[GPUS_MAX][SLICES_MAX]; /* a handle is the place in one of them */
+static int ORDER[GPUS_MAX], order = -1;                     /* the GPUs of this process; -1: not initialised */
+static char STALE[GPUS_MAX];                                /* their handles that will never answer again */
 
 static const char *path(void) { const char *p = getenv("FAKE_NVML"); return p ? p : "/nonexistent"; }
 
@@ -51,7 +59,8 @@ static void load(void) {
 static const char *value_of(const char *who, const char *key) {
   for (int i = lines - 1; i >= 0; i--) {
     const struct line *l = &LINES[i];
-    if (!strcmp(l->key, key) && (!strcmp(l->who, who) || (!strcmp(l->who, "*") && strcmp(who, "lib")))) return l->value;
+    if (!strcmp(l->key, key) && (!strcmp(l->who, who) || (!strcmp(l->who, "*") && strcmp(who, "lib"))))
+      return moving(l->value, who);
   }
   return NULL;
 }
@@ -80,6 +89,13 @@ static void pause_s(double seconds) {
   while (nanosleep(&t, &t) && errno == EINTR) {}
 }
 
+static int is_gone(const char *who) {
+  if (who[0] < '0' || who[0] > '9') return 0;
+  char *stale = &STALE[atoi(who) % GPUS_MAX];
+  if (value_of(who, "gone")) *stale = 1;
+  return *stale;
+}
+
 /* What comes before every answer: hangs, waits, and the status. */
 static int enter(const char *who, const char *name) {
   const char *value;
@@ -101,6 +117,7 @@ static int enter(const char *who, const char *name) {
     sigprocmask(SIG_UNBLOCK, &all, NULL);
   }
   if ((value = asked(who, "wait", name))) pause_s(atof(value));
+  if (is_gone(who)) return LOST;
   if ((value = asked(who, "error", name))) return atoi(value);
   if (strcmp(name, "UUID") && strcmp(name, "Name") && strcmp(name, "PciInfo") && (value = value_of(who, "error")))
     return atoi(value);
@@ -149,6 +166,7 @@ static int text(void *handle, const char *name, char *out, unsigned size) {
   }
 #define TEXT(NAME) int nvmlDeviceGet##NAME(void *d, char *out, unsigned size) { return text(d, #NAME, out, size); }
 
+static int latch(void);
 #ifndef NO_INIT
 int nvmlInitWithFlags(unsigned flags) {
   (void)flags;
@@ -156,7 +174,9 @@ int nvmlInitWithFlags(unsigned flags) {
   append_pid(".starts");
   const char *words = value_of("lib", "print");
   if (words) { printf("%s\n", words); fflush(stdout); }
-  return enter("lib", "Init");
+  int status = enter("lib", "Init");
+  latch();
+  return status;
 }
 #endif
 int nvmlShutdown(void) { append_pid(".ends"); return SUCCESS; }
@@ -171,34 +191,83 @@ int nvmlSystemGetDriverVersion(char *out, unsigned size) {
   return value ? SUCCESS : NOT_SUPPORTED;
 }
 
+/* The GPUs that are there when the process initialises; it never learns of others. */
+static int latch(void) {
+  char who[16];
+  const char *value = value_of("lib", "count");
+  int count = value ? atoi(value) : 0;
+  for (int i = order = 0; i < count && i < GPUS_MAX; i++) {
+    snprintf(who, sizeof who, "%d", i);
+    if (!value_of(who, "gone")) ORDER[order++] = i;
+  }
+  return order;
+}
 int nvmlDeviceGetCount_v2(uint32_t *out) {
   int status = enter("lib", "Count");
-  const char *value = value_of("lib", "count");
-  *out = value ? (uint32_t)atoi(value) : 0;
+  *out = (uint32_t)(order < 0 ? latch() : order);
   return status;
 }
 int nvmlDeviceGetHandleByIndex_v2(unsigned index, void **out) {
-  char who[16];
-  snprintf(who, sizeof who, "%u", index);
-  *out = &DEVICES[index % GPUS_MAX];
-  return enter(who, "HandleByIndex");
+  if (index >= (unsigned)order) return INVALID_ARGUMENT;
+  *out = &DEVICES[ORDER[index]];
+  return enter(who_of(*out), "HandleByIndex");
 }
-int nvmlDeviceGetHandleByUUID(const char *uuid, void **out) {
-  uint32_t count = 0;
-  nvmlDeviceGetCount_v2(&count);
-  for (unsigned i = 0; i < count && i < GPUS_MAX; i++) {
+/* Looking for a GPU touches those before it, as in the real library: one that hangs keeps the others from being found. */
+static int found_by(const char *key, const char *wanted, const char *name, int touch, void **out) {
+  for (int i = 0; i < order; i++) {
     char who[16];
-    snprintf(who, sizeof who, "%u", i);
-    const char *value = value_of(who, "UUID");
-    if (value && !strcmp(value, uuid)) return *out = &DEVICES[i], enter(who, "HandleByUUID");
+    snprintf(who, sizeof who, "%d", ORDER[i]);
+    if (touch) enter(who, "Attach");
+    const char *value = value_of(who, key);
+    if (value && !strcmp(value, wanted)) return *out = &DEVICES[ORDER[i]], enter(who, name);
   }
   return NOT_FOUND;
+}
+int nvmlDeviceGetHandleByUUID(const char *uuid, void **out) {
+  enter("lib", "Count");
+  return found_by("UUID", uuid, "HandleByUUID", 1, out);
+}
+int nvmlDeviceGetHandleByPciBusId_v2(const char *bus, void **out) {
+  enter("lib", "Count");
+  return found_by("PciInfo", bus, "HandleByPciBusId", 0, out);
+}
+int nvmlDeviceGetMigMode(void *d, uint32_t *now, uint32_t *later) {
+  int status = enter(who_of(d), "MigMode");
+  *now = *later = 0;
+  for (int i = 0; i < SLICES_MAX; i++) {
+    char key[16];
+    snprintf(key, sizeof key, "mig.%d", i);
+    if (value_of(who_of(d), key)) *now = *later = 1;
+  }
+  return status;
+}
+int nvmlDeviceGetMaxMigDeviceCount(void *d, uint32_t *out) {
+  *out = SLICES_MAX;
+  return enter(who_of(d), "MaxMigDeviceCount");
+}
+int nvmlDeviceGetMigDeviceHandleByIndex(void *d, unsigned index, void **out) {
+  char key[16];
+  snprintf(key, sizeof key, "mig.%u", index);
+  int status = enter(who_of(d), "MigDeviceHandleByIndex");
+  if (!status && !value_of(who_of(d), key)) return NOT_FOUND;
+  *out = &SLICES[(char *)d - DEVICES][index % SLICES_MAX];
+  return status;
 }
 int nvmlDeviceGetPciInfo_v3(void *d, char *out) { /* nvmlPciInfo_t: busId follows 16 + 5 * 4 bytes */
   return text(d, "PciInfo", out + 36, 32);
 }
 
-TEXT(UUID) TEXT(Name) TEXT(VbiosVersion)
+int nvmlDeviceGetUUID(void *d, char *out, unsigned size) {
+  long place = (char *)d - &SLICES[0][0];
+  if (place < 0 || place >= GPUS_MAX * SLICES_MAX) return text(d, "UUID", out, size);
+  char key[16];
+  snprintf(key, sizeof key, "mig.%ld", place % SLICES_MAX);
+  void *gpu = &DEVICES[place / SLICES_MAX];
+  int status = enter(who_of(gpu), "MigUUID");
+  const char *value = status ? NULL : value_of(who_of(gpu), key);
+  return value ? snprintf(out, size, "%s", value), SUCCESS : status ? status : NOT_FOUND;
+}
+TEXT(Name) TEXT(VbiosVersion)
 int nvmlDeviceGetGspFirmwareVersion(void *d, char *out) { return text(d, "GspFirmwareVersion", out, 64); }
 NUMBER32(PowerUsage, "PowerUsage") NUMBER32(EnforcedPowerLimit, "EnforcedPowerLimit")
 NUMBER32(PowerManagementLimit, "PowerManagementLimit")

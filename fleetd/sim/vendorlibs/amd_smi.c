@@ -6,9 +6,11 @@
  *   0 hang.power_info = 1       the call returns when there is a file named like the scenario with `.go` behind it,
  *                               and no signal ends it before
  *   0 wait.power_info = 0.5     the call takes this many seconds
- *   lib count = 8 | lib init = 34 | lib hang.init = 1
+ *   0 gone = 1                  the GPU was taken out: not found by a process that runs, not there for one that starts.
+ *                               Which GPUs there are (`lib count`) is fixed when a process initialises
+ *   lib count = 8 | lib init = 34 | lib hang.init = 1 | lib record = 1 (calls go to `FILE.calls`)
  * A function without any line is not supported by the part; a field without a line has all bits set ("no value").
- * A test replaces the file while the helper runs, and the next call answers by the new one. Calls are appended to `FILE.calls`.
+ * The file is changed while the helper runs; the next call answers by it. A number may move by itself: `moving.h`.
  * Offsets and widths of the fields are generated from the binding itself: `amd_layout.h`.
  */
 #include <errno.h>
@@ -20,6 +22,8 @@
 #include <sys/stat.h>
 #include <time.h>
 #include <unistd.h>
+
+#include "moving.h"
 
 struct field { const char *structure, *name; unsigned offset, width, count; };
 #include "amd_layout.h"
@@ -60,12 +64,14 @@ static int is_for(const struct line *l, const char *who) {
 static const char *value_of(const char *who, const char *key, char *out, size_t size) {
   load();
   for (int i = lines - 1; i >= 0; i--)
-    if (is_for(&LINES[i], who) && !strcmp(LINES[i].key, key)) return snprintf(out, size, "%s", LINES[i].value), out;
+    if (is_for(&LINES[i], who) && !strcmp(LINES[i].key, key))
+      return snprintf(out, size, "%s", moving(LINES[i].value, who)), out;
   return NULL;
 }
 
 static void record(const char *who, const char *what) {
   char name[512];
+  if (!value_of("lib", "record", name, sizeof name)) return;
   snprintf(name, sizeof name, "%s.calls", path());
   FILE *file = fopen(name, "a");
   if (file) { fprintf(file, "%s %s\n", who, what); fclose(file); }
@@ -74,6 +80,18 @@ static void record(const char *who, const char *what) {
 static void pause_s(double seconds) {
   struct timespec t = {(time_t)seconds, (long)((seconds - (double)(time_t)seconds) * 1e9)};
   while (nanosleep(&t, &t) && errno == EINTR) {}
+}
+
+enum { GPUS_MAX = 64 };
+static int ORDER[GPUS_MAX], order; /* the GPUs of this process */
+static char STALE[GPUS_MAX];       /* their handles that will never answer again */
+
+static int is_gone(const char *who) {
+  char value[16];
+  if (who[0] < '0' || who[0] > '9') return 0;
+  char *stale = &STALE[atoi(who) % GPUS_MAX];
+  if (value_of(who, "gone", value, sizeof value)) *stale = 1;
+  return *stale;
 }
 
 /* What comes before every answer: hangs, waits, and the status. */
@@ -92,6 +110,7 @@ static int enter(const char *who, const char *what) {
   }
   snprintf(key, sizeof key, "wait.%s", what);
   if (value_of(who, key, value, sizeof value)) pause_s(atof(value));
+  if (is_gone(who) && strcmp(what, "device_bdf")) return NOT_FOUND; /* addresses are the library's own */
   snprintf(key, sizeof key, "status.%s", what);
   if (value_of(who, key, value, sizeof value)) return atoi(value);
   if (value_of(who, "status", value, sizeof value)) return atoi(value);
@@ -121,14 +140,14 @@ static int fill(void *handle, const char *structure, const char *what, void *out
     const struct line *l = &LINES[i];
     if (!is_for(l, who) || strncmp(l->key, what, length) || l->key[length] != '.') continue;
     found = 1;
-    const char *name = l->key + length + 1, *slash = strchr(name, '/');
+    const char *name = l->key + length + 1, *slash = strchr(name, '/'), *value = moving(l->value, who);
     size_t name_length = slash ? (size_t)(slash - name) : strlen(name);
     for (const struct field *f = FIELDS; f->structure; f++) {
       if (strcmp(f->structure, structure) || strlen(f->name) != name_length || strncmp(f->name, name, name_length)) continue;
       char *at = (char *)out + f->offset;
-      if (f->width == 1 && f->count > 1) snprintf(at, f->count, "%s", l->value);
-      else if (slash) put(at + (unsigned)atoi(slash + 1) % f->count * f->width, f->width, l->value);
-      else for (unsigned j = 0; j < f->count; j++) put(at + j * f->width, f->width, l->value);
+      if (f->width == 1 && f->count > 1) snprintf(at, f->count, "%s", value);
+      else if (slash) put(at + (unsigned)atoi(slash + 1) % f->count * f->width, f->width, value);
+      else for (unsigned j = 0; j < f->count; j++) put(at + j * f->width, f->width, value);
     }
   }
   return found ? SUCCESS : NOT_SUPPORTED;
@@ -154,26 +173,35 @@ static int number_of(void *handle, const char *what, unsigned width, void *out) 
   return SUCCESS;
 }
 
-static int count(void) { char v[256]; return value_of("lib", "count", v, sizeof v) ? atoi(v) : 0; }
+/* The GPUs that are there when the process initialises; it never learns of others. */
+static void latch(void) {
+  char v[256], who[16];
+  int count = value_of("lib", "count", v, sizeof v) ? atoi(v) : 0;
+  for (int i = order = 0; i < count && i < GPUS_MAX; i++) {
+    snprintf(who, sizeof who, "%d", i);
+    if (!value_of(who, "gone", v, sizeof v)) ORDER[order++] = i;
+  }
+}
 
 int amdsmi_init(uint64_t flags) {
   char v[256];
   (void)flags;
   int status = enter("lib", "init");
+  latch();
   return status ? status : value_of("lib", "init", v, sizeof v) ? atoi(v) : SUCCESS;
 }
 int amdsmi_shut_down(void) { record("lib", "shut_down"); return SUCCESS; }
 
 /* One socket holds every processor: the binding asks for both lists twice, with and without room. */
 int amdsmi_get_socket_handles(uint32_t *n, void **handles) {
-  *n = count() ? 1 : 0;
+  *n = order ? 1 : 0;
   if (handles && *n) handles[0] = (void *)(intptr_t)1;
   return SUCCESS;
 }
 int amdsmi_get_processor_handles(void *socket, uint32_t *n, void **handles) {
   (void)socket;
-  *n = (uint32_t)count();
-  if (handles) for (uint32_t i = 0; i < *n; i++) handles[i] = (void *)(intptr_t)(i + 1);
+  *n = (uint32_t)order;
+  if (handles) for (uint32_t i = 0; i < *n; i++) handles[i] = (void *)(intptr_t)(ORDER[i] + 1);
   return SUCCESS;
 }
 

@@ -1,0 +1,52 @@
+"""What a test says of itself: the words of the table in `burnin.tests`. Torch-free."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Effort:
+    """How much of a test one backend does."""
+
+    launches: int
+    """Launches of one ballot (one seed)."""
+    rounds: int
+    """Iterations (a new seed each) over all cases that are always done."""
+    seconds: float = 0.0
+    """Go on with new seeds until this much time has passed; 0 keeps the number of rounds fixed, so that the same
+    `--seed` gives the same report."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Declaration:
+    """What a test promises and needs."""
+
+    id: str
+    what: str
+    workload: str | None
+    """"module:Class" of its `burnin.workloads.Workload`; None for tests that the runner does itself."""
+    exact: bool
+    """Whether its cases have a golden, so that all GPUs of a host vote together."""
+    efforts: Mapping[str, Effort]
+    """Backend → effort. The test does not exist on backends that are missing here."""
+    min_launches: int
+    """Launches on each GPU below which there is no verdict."""
+    min_bytes: int
+    """Checksummed bytes on each GPU below which there is no verdict."""
+    max_seconds: float
+    """No further iteration begins after this, and a single request that takes as long is a hang. Retests, whose number
+    is fixed, come on top."""
+    quiet_seconds: float
+    """A child that says nothing for this long hangs (a first launch may compile and load libraries meanwhile)."""
+    levels: frozenset[str]
+    required: frozenset[str]
+    """Backends on which a level that contains the test is not judged without it."""
+    needs: str
+    maturity: str
+    """`stable` or `new`."""
+    together: bool = False
+    """Whether all GPUs work on it together, in processes that are joined (`burnin.collectives`)."""
+    in_step: bool = False
+    """Whether all GPUs begin each case at the same moment of the host's monotonic clock."""
+    common: bool = True
+    """Whether a test without a golden computes one round more, on inputs that all hosts share."""
