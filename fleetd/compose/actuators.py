@@ -17,7 +17,7 @@ from fleetd.actuators.slurm_jobs import SlurmJobs
 from fleetd.actuators.webhook import Webhook
 from fleetd.config.files import ControllerConfig
 from fleetd.ports import Actuator, Clock, JobEnds
-from fleetd.system import run_on_daemon
+from fleetd.system import run_blocking, run_on_daemon
 
 # What waits for a server does so on a thread of its own (one a worker of the dispatcher, and one a look): the ledger's
 # threads are never used up by a server that hangs.
@@ -37,7 +37,7 @@ def build_actuator(config: ControllerConfig, folder: Path, clock: Clock) -> tupl
 def _scheduler(config: ControllerConfig, folder: Path, clock: Clock) -> tuple[Actuator, JobEnds | None]:
     match config.actuator:
         case "dryrun":
-            return DryRun(folder / "orders.jsonl"), None
+            return DryRun(folder / "orders.jsonl", run_blocking=run_blocking), None
         case SlurmConfig() as slurm:
             commands = Commands(timeout_s=slurm.timeout_seconds, environment=slurm_environment(slurm, os.environ))
             return Slurm(slurm, commands=commands, clock=clock), SlurmJobs(slurm, commands=commands)

@@ -1,6 +1,5 @@
 """The model as JSON text and back: a tag names the class of each alternative of a union, fields do the rest."""
 
-from dataclasses import dataclass
 from hashlib import blake2b
 from typing import Any
 
@@ -175,18 +174,6 @@ def load_entry(text: str) -> JournalEntry:
 
     entry: JournalEntry = _guard(build, "journal entry")
     return entry
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Reason:
-    at_s: float
-    why: str
-
-
-def load_reason(text: str) -> tuple[float, str]:
-    """When an entry was decided and why, without the rest of it: a tenth of the time. Raises StoreError."""
-    found: _Reason = _guard(lambda: msgspec.json.decode(text, type=_Reason), "journal entry")
-    return found.at_s, found.why
 
 
 def _guard(build: Any, what: str) -> Any:

@@ -57,6 +57,7 @@ class Rows:
                 "who": person_of(entry.event),
                 "was": fleet_summary(self._record) if entry.host is None else summary(old),
                 "notable": is_notable(entry.event, old, entry.host),
+                "why": entry.why,
             }
         )
         if entry.host is not None:

@@ -175,16 +175,18 @@ class SqlStore:
 
     def history(self, host: HostName, *, limit: int) -> tuple[JournalEntry, ...]:
         """Return the newest entries of one host, oldest first. Raises StoreError."""
-        return tuple(codec.load_entry(body) for body in self._newest_of(host, limit))
+        query = sa.select(journal.c.body).where(journal.c.host == host).order_by(journal.c.id.desc()).limit(limit)
+        with self._guarded() as connection:
+            return tuple(codec.load_entry(body) for body in list(connection.execute(query).scalars())[::-1])
 
     def reasons(self, host: HostName, *, limit: int) -> tuple[tuple[float, str], ...]:
         """Return when and why the newest entries of one host were decided, oldest first. Raises StoreError."""
-        return tuple(codec.load_reason(body) for body in self._newest_of(host, limit))
-
-    def _newest_of(self, host: HostName, limit: int) -> list[str]:
-        query = sa.select(journal.c.body).where(journal.c.host == host).order_by(journal.c.id.desc()).limit(limit)
+        decided = sa.select(journal.c.at_s, journal.c.why).where(journal.c.host == host)
         with self._guarded() as connection:
-            return list(connection.execute(query).scalars())[::-1]
+            rows = list(connection.execute(decided.order_by(journal.c.id.desc()).limit(limit)))
+        if any(row.why is None for row in rows):  # an upgrade could not read it
+            raise StoreError(f"{self._path}: the journal of {host} holds an entry that cannot be read")
+        return tuple((row.at_s, row.why) for row in reversed(rows))
 
     def findings(self, host: HostName, *, limit: int) -> tuple[Finding, ...]:
         """Return the newest findings of one host, newest first. Raises StoreError."""

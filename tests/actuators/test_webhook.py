@@ -149,7 +149,7 @@ def test_pages_go_to_the_webhook_and_the_rest_to_the_scheduler(secret: Path, tmp
     receiver = Receiver()
     release = Release(id=OrderId("h01/3/release"), host=HostName("h01"), issued_at_s=6.0, why="proven")
     with receiving(receiver) as url:
-        routed = Routed(DryRun(tmp_path / "orders.jsonl"), webhook(url, secret))
+        routed = Routed(DryRun(tmp_path / "orders.jsonl", run_blocking=run_blocking), webhook(url, secret))
         for order in (QUARANTINE, NOTIFY, release):
             asyncio.run(routed.carry_out(order))
     assert receiver.ids == ["h01/2/notify"]

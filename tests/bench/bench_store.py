@@ -164,26 +164,24 @@ def make(path: Path, hosts: int, entries: int) -> None:
 
 def copied(connection: sa.Connection, names: list[HostName], *, begin_s: float, step_s: float, last: int) -> None:
     """Fill the journal up to the position `last`."""
-    query = sa.select(journal.c.id, journal.c.host, journal.c.kind, journal.c.body, journal.c.was).order_by(
-        journal.c.id
-    )
-    told: dict[tuple[str, str], tuple[str, str]] = {}
+    query = sa.select(journal).order_by(journal.c.id)
+    told: dict[tuple[str, str], tuple[str, str, str]] = {}
     position, before = 0, ""
     for row in connection.execute(query):
         position, before = row.id, row.body
-        told[row.host, row.kind] = (row.body.partition(',"event"')[2], row.was)
+        told[row.host, row.kind] = (row.body.partition(',"event"')[2], row.was, row.why)
     rows: list[dict[str, object]] = []
     found: list[dict[str, object]] = []
     while position < last:
         position += 1
         name, at_s = names[position * 7919 % len(names)], begin_s + position * step_s
         kind, word = ("FindingReceived", "fault") if position % 2 else ("JobEnded", "job")
-        body, was = told[name, kind]
+        body, was, why = told[name, kind]
         body = body.replace(f"{name}/{word}/0", f"{name}/{word}/{position}")
         before = codec.chained(f'{{"at_s":{at_s!r},"event"{body}', before)
         rows.append(
             {"id": position, "host": name, "kind": kind, "body": before, "at_s": at_s, "who": None, "was": was}
-            | {"notable": kind == "JobEnded"}
+            | {"notable": kind == "JobEnded", "why": why}
         )
         if kind == "FindingReceived":
             entry = codec.load_entry(before) if position < FINDINGS_READ else None
@@ -207,7 +205,7 @@ def measure(path: Path, hosts: int) -> None:
     opened = time.perf_counter()
     controller = Controller(
         store=store,
-        actuator=DryRun(path.parent / "orders.jsonl"),
+        actuator=DryRun(path.parent / "orders.jsonl", run_blocking=run_blocking),
         policy=load_policy(policy_path("default")),
         clock=RealClock(),
         run_blocking=run_blocking,

@@ -64,7 +64,7 @@ def _run(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Run]:
     async def live() -> None:
         controller = Controller(
             store=MemoryStore(),
-            actuator=DryRun(tmp_path_factory.mktemp("orders") / "orders.jsonl"),
+            actuator=DryRun(tmp_path_factory.mktemp("orders") / "orders.jsonl", run_blocking=run_blocking),
             policy=load_policy(policy_path("default")),
             clock=RealClock(),
             run_blocking=run_blocking,

@@ -70,7 +70,7 @@ def test_while_the_disk_is_full_nothing_is_acknowledged_and_nothing_is_lost_afte
         store = SqlStore(tmp_path / "fleet.db")
         controller = Controller(
             store=store,
-            actuator=DryRun(tmp_path / "orders.jsonl"),
+            actuator=DryRun(tmp_path / "orders.jsonl", run_blocking=run_blocking),
             policy=Ledgerer().replay.policy,
             clock=RealClock(),
             run_blocking=run_blocking,

@@ -354,7 +354,8 @@ def play(tmp_path: Path, certificates: tuple[Path, Path]) -> Callable[..., None]
             finally:
                 for spool in bench.spools:
                     spool.close()
-            assert stray == []
+            # gRPC wakes the loops of earlier scenarios too when it hears of an event late; they are closed by then.
+            assert [context for context in stray if "PollerCompletionQueue" not in context["message"]] == []
 
         asyncio.run(timed())
 

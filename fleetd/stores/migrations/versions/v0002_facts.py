@@ -1,4 +1,4 @@
-"""Schema 2: journal entries can be found by time, person and weight; a journal may begin in the middle."""
+"""Schema 2: journal entries can be found by time, person, weight, and why; a journal may begin in the middle."""
 
 import json
 from collections.abc import Iterator
@@ -22,9 +22,12 @@ def upgrade() -> None:
         sa.Column("who", sa.Text),
         sa.Column("was", sa.Text),
         sa.Column("notable", sa.Boolean),
+        sa.Column("why", sa.Text),
     ):
         op.add_column("journal", column)
     _fill(op.get_bind())
+    op.drop_index("journal_by_host", "journal")
+    op.create_index("journal_by_host", "journal", ["host", "id", "at_s", "why"])
     op.create_index("findings_by_position", "findings", ["position"])
     op.create_index("journal_by_time", "journal", ["at_s"])
     op.create_index("journal_by_person", "journal", ["id"], sqlite_where=sa.text("who IS NOT NULL"))
@@ -54,7 +57,9 @@ def _fill(connection: sa.Connection) -> None:
     weighs: dict[str, tuple[object, ...]] = {}
     fleet: dict[str, Any] = {}
     after = 0
-    update = sa.text("UPDATE journal SET at_s = :at_s, who = :who, was = :was, notable = :notable WHERE id = :id")
+    update = sa.text(
+        "UPDATE journal SET at_s = :at_s, who = :who, was = :was, notable = :notable, why = :why WHERE id = :id"
+    )
     while rows := _page(connection, after):
         filled = []
         for position, kind, text in rows:
@@ -77,6 +82,7 @@ def _fill(connection: sa.Connection) -> None:
                 "who": None if who in {"", "fleetd"} else who,
                 "was": before,
                 "notable": notable,
+                "why": body.get("why"),
             }
             filled.append(row)
         if filled:
