@@ -27,6 +27,13 @@ class Claims:
             claims[node] = (*claims.get(node, ()), host)
         self._hosts = claims
 
+    @staticmethod
+    def nodes_of(names: NodeNames, hosts: Collection[HostName]) -> Mapping[str, HostName]:
+        """Node → host, where one host alone of these claims it: what happened there is laid at no other's door."""
+        claims = Claims(names)
+        claims.take(hosts)
+        return claims.undisputed
+
     def node_of(self, host: HostName) -> str:
         """The node of a host. Raises ActuatorObjection when another host claims it too."""
         node = self._names.node_of(host)

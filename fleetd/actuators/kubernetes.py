@@ -59,7 +59,7 @@ class Kubernetes:
         """How Kubernetes treats the nodes of these hosts. Raises ActuatorError."""
         self._claims.take(hosts)
         listed, _ = await self._api.list("/api/v1/nodes", {})
-        found = {}
+        found = {host: Standing(closed=False, order_id=None, known=False) for host in self._claims.undisputed.values()}
         for node in listed:
             host = self._claims.undisputed.get(str(node["metadata"]["name"]))
             if host is None:

@@ -4,6 +4,7 @@ from collections.abc import Collection, Mapping
 from datetime import datetime
 from typing import Any
 
+from fleetd.actuators.claims import Claims
 from fleetd.actuators.config import KubernetesConfig
 from fleetd.actuators.kubernetes_api import Api, ExpiredError
 from fleetd.model.ids import HostName
@@ -32,7 +33,7 @@ class KubernetesJobs:
 
     async def ended(self, hosts: Collection[HostName]) -> tuple[EndedJob, ...]:
         """Pods that ended since the last look; at the first, within the last hour. Raises ActuatorError."""
-        by_node = {self._config.hosts.node_of(host): host for host in hosts}
+        by_node = Claims.nodes_of(self._config.hosts, hosts)
         pods: list[Mapping[str, Any]] = []
         if not self._version:
             listed, self._version = await self._api.list(_PATH, _QUERY)

@@ -58,6 +58,7 @@ class Slurm:
         for node, host in self._claims.undisputed.items():
             view = views.get(node)
             if view is None:
+                found[host] = Standing(closed=False, order_id=None, known=False)
                 continue
             mark = Mark.of_reason(view.reason)
             ours = mark is not None and mark.host == host and view.closed

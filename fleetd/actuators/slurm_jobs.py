@@ -8,6 +8,7 @@ Slurm keeps one record a job.
 from collections.abc import Collection
 
 from fleetd.actuators import slurm_text
+from fleetd.actuators.claims import Claims
 from fleetd.actuators.command import Commands
 from fleetd.actuators.config import SlurmConfig
 from fleetd.model.ids import HostName
@@ -33,7 +34,7 @@ class SlurmJobs:
         )
         if answer.code != 0:
             raise ActuatorError(f"squeue: {answer.said}")
-        by_node = {self._config.hosts.node_of(host): host for host in hosts}
+        by_node = Claims.nodes_of(self._config.hosts, hosts)
         found = []
         for job, state, ran, nodes in slurm_text.rows(answer.out, 4):
             if not nodes:

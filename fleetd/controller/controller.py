@@ -70,7 +70,7 @@ class Controller:
         """Go on from the ledger. Raises StoreError."""
         image = self._store.load()
         self.judge.adopt(image)
-        self.scheduler_watch.adopt(image.job_ends)
+        self.scheduler_watch.adopt(image.jobs_heard)
         for host in image.hosts:
             self.watch.host_changed(host)
         _log.info("ledger loaded", hosts=len(image.hosts), open_orders=len(image.open_orders))

@@ -10,11 +10,10 @@ import structlog
 from fleetd.controller.dispatcher import Dispatcher
 from fleetd.controller.judge import Judge
 from fleetd.core.scheduler import differences
-from fleetd.model.event import JobEnded
+from fleetd.model.event import JobEnded, SchedulerDiffers
 from fleetd.model.host import Lifecycle
 from fleetd.model.ids import HostName
 from fleetd.model.job import EndedJob
-from fleetd.model.journal import JournalEntry
 from fleetd.ports import Actuator, ActuatorError, Clock, JobEnds, StoreError
 
 _log = structlog.get_logger(__name__)
@@ -61,15 +60,15 @@ class SchedulerWatch:
         self._clock = clock
         self._config = config
         self._seen: OrderedDict[tuple[HostName, str, int], None] = OrderedDict()
+        self._lost: set[HostName] = set()  # without a node, as was said already
         self.failures_total = 0
         self.differences_total = 0
         self.jobs_ended_total = 0
 
-    def adopt(self, job_ends: Sequence[JournalEntry]) -> None:
+    def adopt(self, heard: Sequence[JobEnded]) -> None:
         """Take over the ends of jobs that the journal has: they are not counted again after a restart."""
-        for entry in job_ends:
-            if isinstance(entry.event, JobEnded):
-                self._first_time(entry.event.host, entry.event.job, entry.event.ran_seconds)
+        for ended in heard:
+            self._first_time(ended.host, ended.job, ended.ran_seconds)
 
     async def run(self) -> None:
         """Look until cancelled."""
@@ -95,10 +94,22 @@ class SchedulerWatch:
         # An order that was open, or a hold that changed, while the scheduler was asked: what it said is old.
         unchanged = [h for name, h in self._judge.hosts.items() if before.get(name) is h.held]
         at_most = self._judge.policy.budgets.quarantines.allowed(len(before))
+        self._lost = {name for name in self._lost if name in standing and not standing[name].known}
         for difference in differences(unchanged, standing, busy | self._dispatcher.busy, close_at_most=at_most):
-            self.differences_total += 1
-            _log.warning("the scheduler differs from the ledger", host=difference.host, closed=difference.closed)
+            if not difference.known and difference.host in self._lost:
+                continue
+            await self._tell(difference)
+
+    async def _tell(self, difference: SchedulerDiffers) -> None:
+        self.differences_total += 1
+        _log.warning("the scheduler differs from the ledger", host=difference.host, closed=difference.closed)
+        if not difference.known:
+            self._lost.add(difference.host)
+        try:
             await self._judge.submit(difference)
+        except StoreError:
+            self._lost.discard(difference.host)  # the next look tells it again
+            raise
 
     async def _hear_for_ever(self, job_ends: JobEnds) -> None:
         while True:

@@ -24,6 +24,10 @@ class Stands(Protocol):
     def order_id(self) -> OrderId | None:
         """The order of fleetd that closed it."""
 
+    @property
+    def known(self) -> bool:
+        """Whether the scheduler has a node of the host."""
+
 
 def differences(
     hosts: Iterable[Host], standing: Mapping[HostName, Stands], busy: Collection[HostName], *, close_at_most: int
@@ -32,22 +36,26 @@ def differences(
 
     Args:
         hosts: as they are now, in the ledger.
-        standing: as the scheduler has them; of one that is left out nothing is known.
+        standing: as the scheduler has them; of one that is left out nothing can be told.
         busy: hosts with an open order, which is about to change this.
         close_at_most: so many held hosts that are open are told at once, the first by name. When very many are (the
             scheduler has lost its state, or a dry run is over), a human has the time to see it and to stop it.
     """
-    found, to_close = [], []
+    found: list[SchedulerDiffers] = []
+    to_close: list[SchedulerDiffers] = []
+    lost: list[SchedulerDiffers] = []
     for host in hosts:
         stands = standing.get(host.name)
         if stands is None or host.name in busy or host.state is Lifecycle.RETIRED:
             continue
         # Who repairs a host may let work start on it to see whether it runs; it is looked at when he has ended that.
         if host.held and not stands.closed and host.state is not Lifecycle.REPAIRING:
-            to_close.append(SchedulerDiffers(host=host.name, closed=False))
+            (to_close if stands.known else lost).append(
+                SchedulerDiffers(host=host.name, closed=False, known=stands.known)
+            )
         elif not host.held and stands.closed and stands.order_id is not None:
             found.append(SchedulerDiffers(host=host.name, closed=True))
-    return (*found, *sorted(to_close, key=lambda differs: differs.host)[:close_at_most])
+    return (*found, *sorted(to_close, key=lambda differs: differs.host)[:close_at_most], *lost)
 
 
 def obstructed(draft: Draft, event: OrderObstructed) -> None:
@@ -65,6 +73,15 @@ def differs(draft: Draft, event: SchedulerDiffers) -> None:
     if event.closed:
         draft.release("the scheduler still keeps work from the host for an order of fleetd, and no hold is on it")
         draft.say("no hold is on the host, and the scheduler is told so again")
+        return
+    if not event.known:
+        # No order: there is nothing to close. Should the node come back open, that is a difference of its own.
+        said = "the scheduler knows no node of the host, which is held: whatever it was renamed to may be given work"
+        draft.say(said)
+        draft.notify(
+            f"{said}; name it in `actuator: hosts: nodes`, or say that it is gone (`fleetd host repair` or `retire`)",
+            about="scheduler/lost",
+        )
         return
     reasons = "; ".join(dict.fromkeys(hold.reason for hold in draft.host.holds))
     said = "the scheduler lets work start on the host although it is held"

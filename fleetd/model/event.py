@@ -108,6 +108,8 @@ class SchedulerDiffers:
     host: HostName
     closed: bool
     """True: an order of fleetd still keeps work from it; False: it lets work start there."""
+    known: bool = True
+    """False: the scheduler has no node of the host any more; under another name it may let work start there."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

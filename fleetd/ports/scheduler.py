@@ -27,6 +27,8 @@ class Standing:
     """Whether it lets no new work start there, by whosever hand."""
     order_id: OrderId | None
     """The order of fleetd that closed it; None: none did."""
+    known: bool = True
+    """False: the scheduler has no node of the host; then nothing is closed there."""
 
 
 class Actuator(Protocol):
@@ -40,7 +42,7 @@ class Actuator(Protocol):
         """Carry the order out; the same order id again has no further effect. Raises ActuatorError (retried)."""
 
     async def standing(self, hosts: Collection[HostName]) -> Mapping[HostName, Standing]:
-        """How these hosts (all that are not retired) stand; one that is left out is not known. Raises ActuatorError."""
+        """How these hosts (all that are not retired) stand; left out is who cannot be told. Raises ActuatorError."""
 
 
 class JobEnds(Protocol):

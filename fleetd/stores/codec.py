@@ -1,12 +1,12 @@
 """The model as JSON text and back: a tag names the class of each alternative of a union, fields do the rest."""
 
 from hashlib import blake2b
-from typing import Any
+from typing import Any, TypedDict
 
 import msgspec
 
 from fleetd.model import event, finding, order
-from fleetd.model.event import AnyEvent
+from fleetd.model.event import AnyEvent, JobEnded
 from fleetd.model.finding import Finding
 from fleetd.model.fleet import FleetRecord
 from fleetd.model.host import Host
@@ -174,6 +174,16 @@ def load_entry(text: str) -> JournalEntry:
 
     entry: JournalEntry = _guard(build, "journal entry")
     return entry
+
+
+def load_job_end(text: str) -> JobEnded:
+    """The event of an entry that is the end of a job, without the rest of it. Raises StoreError."""
+    ended: dict[str, JobEnded] = _guard(lambda: msgspec.json.decode(text, type=_JobEndedEntry), "journal entry")
+    return ended["event"]
+
+
+class _JobEndedEntry(TypedDict):
+    event: JobEnded
 
 
 def _guard(build: Any, what: str) -> Any:

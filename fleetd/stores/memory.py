@@ -17,6 +17,10 @@ RECENT_KEPT = 1024
 JOB_ENDS_KEPT = 512
 QUARANTINES_KEPT = 4096
 """How many of the newest a starting controller is given."""
+JOBS_HEARD_SECONDS = 7200.0
+"""How far before the newest entry the ends of jobs are given: Slurm tells them for minutes, Kubernetes for an hour."""
+JOBS_HEARD_KEPT = 100_000
+"""And how many of them at most."""
 
 
 class MemoryStore:
@@ -41,7 +45,14 @@ class MemoryStore:
             quarantines=tuple((o.issued_at_s, o.host) for o in orders if isinstance(o, Quarantine))[-QUARANTINES_KEPT:],
             recent=tuple(e for e in self._journal if isinstance(e.event, RECENT))[-RECENT_KEPT:],
             job_ends=tuple(e for e in self._journal if isinstance(e.event, JobEnded))[-JOB_ENDS_KEPT:],
+            jobs_heard=self._jobs_heard(),
         )
+
+    def _jobs_heard(self) -> tuple[JobEnded, ...]:
+        since_s = max((entry.at_s for entry in self._journal), default=0.0) - JOBS_HEARD_SECONDS
+        first = next((n for n, entry in enumerate(self._journal) if entry.at_s >= since_s), 0)
+        heard = [entry.event for entry in self._journal[first:] if isinstance(entry.event, JobEnded)]
+        return tuple(heard[-JOBS_HEARD_KEPT:])
 
     def commit(self, entries: Sequence[JournalEntry]) -> None:
         """Append the entries and everything they change."""

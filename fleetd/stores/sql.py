@@ -23,7 +23,14 @@ from fleetd.model.order import Quarantine
 from fleetd.ports import StoreError
 from fleetd.stores import codec, upgrade
 from fleetd.stores.file import engine_of, one_line, see_it_is_whole
-from fleetd.stores.memory import JOB_ENDS_KEPT, QUARANTINES_KEPT, RECENT, RECENT_KEPT
+from fleetd.stores.memory import (
+    JOB_ENDS_KEPT,
+    JOBS_HEARD_KEPT,
+    JOBS_HEARD_SECONDS,
+    QUARANTINES_KEPT,
+    RECENT,
+    RECENT_KEPT,
+)
 from fleetd.stores.rows import Rows
 from fleetd.stores.schema import anchor, baseline, findings, fleet, hosts, journal, orders, spools
 
@@ -91,6 +98,7 @@ class SqlStore:
                 ),
                 recent=_newest(connection, RECENT, RECENT_KEPT),
                 job_ends=_newest(connection, (JobEnded,), JOB_ENDS_KEPT),
+                jobs_heard=_jobs_heard(connection),
             )
 
     def commit(self, entries: Sequence[JournalEntry]) -> None:
@@ -246,3 +254,15 @@ def _newest(connection: sa.Connection, kinds: tuple[type, ...], limit: int) -> t
     named = journal.c.kind.in_([kind.__name__ for kind in kinds])
     query = sa.select(journal.c.body).where(named).order_by(journal.c.id.desc()).limit(limit)
     return tuple(codec.load_entry(body) for body in reversed(list(connection.execute(query).scalars())))
+
+
+def _jobs_heard(connection: sa.Connection) -> tuple[JobEnded, ...]:
+    """The ends of jobs of the journal's last hours, oldest first."""
+    newest_s = connection.execute(sa.select(sa.func.max(journal.c.at_s))).scalar()
+    if newest_s is None:
+        return ()
+    late = journal.c.at_s >= newest_s - JOBS_HEARD_SECONDS
+    first = connection.execute(sa.select(sa.func.min(journal.c.id)).where(late)).scalar()
+    ended = sa.and_(journal.c.kind == JobEnded.__name__, journal.c.id >= first)
+    query = sa.select(journal.c.body).where(ended).order_by(journal.c.id.desc()).limit(JOBS_HEARD_KEPT)
+    return tuple(codec.load_job_end(body) for body in reversed(list(connection.execute(query).scalars())))

@@ -176,10 +176,11 @@ def test_what_stands_is_read_page_by_page(cluster: Cluster, config: KubernetesCo
     do(kubernetes(config), quarantine("n1"))
     cluster.nodes["n2"]["spec"]["unschedulable"] = True
     stands = asyncio.run(kubernetes(config).standing([HostName(f"n{n}") for n in range(1, 5)]))
-    assert {host: (s.closed, s.order_id) for host, s in stands.items()} == {
+    assert {host: (s.closed if s.known else None, s.order_id) for host, s in stands.items()} == {
         "n1": (True, "n1/1/quarantine"),
         "n2": (True, None),
         "n3": (False, None),
+        "n4": (None, None),
     }
 
 

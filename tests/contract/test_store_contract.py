@@ -1,6 +1,7 @@
 """One contract for every ledger: the memory reference and the databases answer alike."""
 
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -210,6 +211,10 @@ def test_ends_of_jobs_are_kept_apart_and_push_no_finding_out(store: Store) -> No
     image = store.load()
     assert [type(entry.event) for entry in image.recent] == [FindingReceived]
     assert image.job_ends == tuple(ends[-512:])
+    assert image.jobs_heard == tuple(entry.event for entry in ends)
+    late = replace(ends[0], at_s=ends[-1].at_s + 7201.0)
+    store.commit([late])
+    assert store.load().jobs_heard == (late.event,)
 
 
 def test_the_image_holds_what_a_restart_needs(store: Store) -> None:

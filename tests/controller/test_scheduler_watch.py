@@ -104,6 +104,26 @@ def test_a_held_host_that_the_scheduler_serves_is_closed_again_at_the_start() ->
     play(scene)
 
 
+def test_a_node_that_vanished_under_a_hold_is_told_once_and_closed_when_it_comes_back() -> None:
+    async def scene() -> None:
+        store, scheduler = MemoryStore(), Watched()
+        async with watching(store, scheduler) as controller:
+            await quarantined(controller, scheduler)
+            scheduler.stands = {H01: Standing(closed=False, order_id=None, known=False)}
+            for _ in range(3):
+                await controller.scheduler_watch.compare()
+            assert controller.scheduler_watch.differences_total == 1
+            await settled(lambda: any("knows no node" in done.why for done in scheduler.done))
+            scheduler.stands = {H01: Standing(closed=False, order_id=None)}
+            await controller.scheduler_watch.compare()
+            await settled(lambda: sum(isinstance(done, Quarantine) for done in scheduler.done) == 2)
+            scheduler.stands = {H01: Standing(closed=False, order_id=None, known=False)}
+            await controller.scheduler_watch.compare()
+            assert controller.scheduler_watch.differences_total == 3
+
+    play(scene)
+
+
 def test_a_stray_drain_of_ours_is_lifted_and_one_of_others_is_not() -> None:
     async def scene() -> None:
         store, scheduler = MemoryStore(), Watched()
@@ -130,6 +150,21 @@ def test_a_host_with_an_open_order_and_one_that_changes_meanwhile_are_left_to_th
             scheduler.stands = {H01: Standing(closed=False, order_id=None)}
             await controller.scheduler_watch.compare()
             assert controller.scheduler_watch.differences_total == 0
+
+    play(scene)
+
+
+def test_a_job_of_very_many_hosts_counts_once_on_each_over_a_restart() -> None:
+    async def scene() -> None:
+        store, scheduler = MemoryStore(), Watched()
+        async with watching(store, scheduler) as controller:
+            await qualify(controller)
+            scheduler.ends = [job(str(n), ok=True) for n in range(1500)]  # more than decisions look at
+            await controller.scheduler_watch.hear(scheduler)
+        async with watching(store, scheduler) as controller:
+            await controller.scheduler_watch.hear(scheduler)
+        entries = store.journal(after=0, limit=9999)
+        assert sum(isinstance(entry.event, JobEnded) for _, entry in entries) == 1500
 
     play(scene)
 

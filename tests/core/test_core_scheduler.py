@@ -19,11 +19,13 @@ PERSISTENT, MEMORY = FaultClass.CHIP_PERSISTENT, FaultClass.MEMORY
 class Stands:
     closed: bool
     order_id: OrderId | None = None
+    known: bool = True
 
 
 OURS = Stands(closed=True, order_id=OrderId("h1/3/quarantine"))
 THEIRS = Stands(closed=True)
 OPEN = Stands(closed=False)
+LOST = Stands(closed=False, known=False)
 
 
 def healthy() -> Driven:
@@ -63,6 +65,21 @@ def test_only_what_is_ours_or_missing_is_a_difference(
     expected = () if differs is None else (SchedulerDiffers(host=H1, closed=differs),)
     assert differences([host], standing, (), close_at_most=9) == expected
     assert differences([host], standing, {H1}, close_at_most=9) == (), "an order is open that changes it"
+
+
+def test_a_held_host_whose_node_is_gone_is_told_and_nothing_is_ordered_that_could_not_be_done() -> None:
+    d = held()
+    (lost,) = differences([d.known], {H1: LOST}, (), close_at_most=0)
+    assert lost == SchedulerDiffers(host=H1, closed=False, known=False)
+    step = d.send(lost)
+    (told,) = step.orders
+    assert isinstance(told, Notify)
+    assert "knows no node of the host" in told.why
+    assert "fleetd host repair" in told.why
+    assert differences([healthy().known], {H1: LOST}, (), close_at_most=9) == ()
+    assert differences([d.known], {H1: LOST}, {H1}, close_at_most=9) == (), "the order that is open says so"
+    d.send(OperatorRepairs(host=H1, who="ann", reason="sent away"))
+    assert differences([d.known], {H1: LOST}, (), close_at_most=9) == ()
 
 
 def test_a_retired_host_is_left_as_it_stands() -> None:

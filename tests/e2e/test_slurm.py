@@ -61,9 +61,10 @@ def done(actuator: Slurm, order: Quarantine | Release) -> str:
     return receipt.why
 
 
-def standing(actuator: Slurm, *hosts: str) -> dict[str, tuple[bool, str | None]]:
+def standing(actuator: Slurm, *hosts: str) -> dict[str, tuple[bool | None, str | None]]:
+    """Closed or not, None without a node, and by which order of ours."""
     stands = asyncio.run(actuator.standing([HostName(host) for host in hosts]))
-    return {host: (one.closed, one.order_id) for host, one in stands.items()}
+    return {host: (one.closed if one.known else None, one.order_id) for host, one in stands.items()}
 
 
 # ── close and open ──────────────────────────────────────────────────────────────────────────────────────────────────
@@ -77,6 +78,7 @@ def test_a_node_is_drained_once_however_often_it_is_ordered_and_opened_again(clu
     assert standing(slurm(cluster), "h01", "h02", "gone") == {
         "h01": (True, "h01/1/quarantine"),
         "h02": (False, None),
+        "gone": (None, None),
     }
     done(slurm(cluster), quarantine("h01"))  # another process, which knows nothing of the first
     assert cluster.times_drained("h01") == before + 1
@@ -237,6 +239,8 @@ def test_the_ends_of_jobs_are_heard_of_once_a_node(cluster: SlurmCluster) -> Non
     commands = Commands(timeout_s=30, environment=cluster.environment)
     source = SlurmJobs(replace(CONFIG, hosts=NodeNames(nodes={"gpu-003": "h03"})), commands=commands)
     hosts = [HostName(name) for name in ("h01", "h02", "gpu-003", "elsewhere")]
+    claimed = [*hosts, HostName("h03")]  # of the same node as gpu-003: neither is charged with what happened there
+    assert {end.host for end in asyncio.run(source.ended(claimed)) if end.job == bad} == {"h02"}
     ends = [end for end in asyncio.run(source.ended(hosts)) if end.job in {good, bad, stopped}]
     assert sorted((end.host, end.job, end.ok) for end in ends) == [
         ("gpu-003", bad, False),
