@@ -118,7 +118,7 @@ def test_a_node_that_vanished_under_a_hold_is_told_once_and_closed_when_it_comes
             await controller.scheduler_watch.compare()
             # The controller's own loop looks at the same time: it may order it, too.
             await settled(lambda: sum(isinstance(done, Quarantine) for done in scheduler.done) >= 2)
-            await settled(lambda: controller.dispatcher.open_orders == 0)
+            await settled(lambda: not controller.dispatcher.busy)
             before = controller.scheduler_watch.differences_total
             scheduler.stands = {H01: Standing(closed=False, order_id=None, known=False)}
             await controller.scheduler_watch.compare()
