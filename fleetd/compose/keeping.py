@@ -1,12 +1,13 @@
 """Ledgers at rest: checked, upgraded, restored. What a controller does to a living one is in `compose.controller`."""
 
+from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 
 from fleetd.compose.ledger import journal, ledger
 from fleetd.config import load_policy
 from fleetd.config.shipped import policy_path
-from fleetd.core.chain import unbroken
+from fleetd.core.chain import BrokenJournal, unbroken
 from fleetd.core.fleet import Fleet
 from fleetd.core.judgement import judge
 from fleetd.model.event import LedgerRestored
@@ -42,12 +43,22 @@ class Restored:
     """Where the one lies that was there before."""
 
 
-def checked(store: Store) -> Checked:
-    """Read a ledger from its first entry to its last. Raises StoreError or BrokenJournal where it is not whole."""
+def checked(store: Store, *, at_rest: bool = False) -> Checked:
+    """Read a ledger from its first entry to its last; `at_rest`: nobody writes it meanwhile.
+
+    Raises StoreError or BrokenJournal where it is not whole.
+    """
     image, beginning = store.load(), store.beginning()
     entries, newest_at_s = 0, None
+    stood = {host.name: host for host in beginning.hosts}
     for entry in unbroken(journal(store), image.hosts, image.fleet, beginning):
         entries, newest_at_s = entries + 1, entry.at_s
+        if entry.host is not None:
+            stood[entry.host.name] = entry.host
+    kept = {host.name: host for host in store.load().hosts}  # read anew: hosts may have come meanwhile
+    for name, host in stood.items():
+        if name not in kept or (at_rest and kept[name] != host):
+            raise BrokenJournal(f"host {name} is in the journal, and not as it should be among the ledger's hosts")
     return Checked(hosts=len(image.hosts), entries=entries, begins_at=beginning.position, newest_at_s=newest_at_s)
 
 
@@ -78,12 +89,13 @@ def restore(backup: Path, path: Path, *, who: str, reason: str, clock: Clock) ->
         copied.unlink(missing_ok=True)
         copy(backup, copied)
         try:
-            store = SqlStore(copied)
             try:
-                found = checked(store)
-                _tell(store, who=who, reason=reason, now_s=clock.wall_s())
-            finally:
-                store.close()
+                with closing(SqlStore(copied)) as store:
+                    found = checked(store, at_rest=True)
+                    _tell(store, who=who, reason=reason, now_s=clock.wall_s())
+            except StoreError as error:
+                said = str(error).replace(str(copied), str(backup))  # nobody knows the copy by its name
+                raise StoreError(said if str(backup) in said else f"{backup}: {said}") from error
             kept = put_in_place(copied, path, aside=f"replaced-{clock.wall_s():.0f}")
         finally:
             for suffix in ("", "-wal", "-shm"):

@@ -219,6 +219,9 @@ def copy(source: Path, to: Path) -> None:
             reading.backup(new)  # in one go: a snapshot in WAL mode, it holds no writer up and none makes it begin anew
             new.execute("PRAGMA journal_mode = DELETE")  # one file, whole without its companions
             said = new.execute("PRAGMA quick_check(1)").fetchone()[0]
+            tables = new.execute("SELECT count(*) FROM sqlite_master").fetchone()[0]
+        if not tables:
+            raise StoreError(f"{source}: an empty file, no ledger")  # such as a copy that found no room leaves
         if said != "ok":
             raise StoreError(f"{source}: damaged, {' '.join(str(said).split())}; an older backup may be whole")
         _settle(part, to)
