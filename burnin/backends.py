@@ -19,6 +19,8 @@ from burnin.readers import open_reader
 from burnin.spec import Device
 from burnin.vote import vote_key
 
+DECIDING = ("seed", "keys", "words", "checksum", "golden", "arch")
+"""Modules that decide what is computed, beside the folders of kernels, workloads and collectives."""
 NO_GPU = "no GPU: torch {version} sees none here; use --backend cpu or --backend sim, or install a torch for this GPU"
 
 
@@ -126,7 +128,7 @@ def _kernel_hash() -> str:
     """Digest of the sources that decide what is computed."""
     root = Path(__file__).parent
     digest = blake2b(digest_size=8)
-    alone = [root / f"{name}.py" for name in ("seed", "checksum", "golden", "arch")]
+    alone = [root / f"{name}.py" for name in DECIDING]
     for path in sorted(
         [*root.glob("kernels/*.py"), *root.glob("workloads/*.py"), *root.glob("collectives/*.py"), *alone]
     ):

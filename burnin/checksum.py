@@ -22,7 +22,8 @@ import numpy.typing as npt
 import torch
 
 from burnin.kernels import checksum_on_device, on_device, tile_sums_on_device
-from burnin.words import MASK64, counters, derive, segment_keys, segments
+from burnin.keys import MASK64, derive
+from burnin.words import counters, segment_keys, segments
 
 TILE = 128
 """Edge of a tile in elements."""

@@ -30,7 +30,7 @@ class Declaration:
     efforts: Mapping[str, Effort]
     """Backend → effort. The test does not exist on backends that are missing here."""
     min_launches: int
-    """Launches on each GPU below which there is no verdict."""
+    """Launches on each GPU below which there is no verdict; also of each case alone."""
     min_bytes: int
     """Checksummed bytes on each GPU below which there is no verdict."""
     max_seconds: float

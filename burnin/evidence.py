@@ -75,6 +75,7 @@ class Quota:
     """Work on each GPU below which a test has no verdict."""
 
     min_launches: int
+    """Of the test, and of each of its cases that was begun."""
     min_bytes: int
 
 
@@ -114,15 +115,26 @@ class Evidence:
 
 
 def too_little(evidence: Evidence) -> list[tuple[str, str, str]]:
-    """(GPU, test, why) for every GPU that did less of a required test than its declaration asks for."""
+    """(GPU, test, why) for every GPU that did less of a required test, or of one case in it, than is asked for.
+
+    A ballot whose launches do not count leaves its case open, however much of others there is.
+    """
     work: Counter[tuple[str, str, str]] = Counter()
+    cases: Counter[tuple[str, str, str]] = Counter()
+    found = []
     for cast in evidence.casts:
         work[cast.gpu, cast.test, "launches"] += cast.ballot.launches
         work[cast.gpu, cast.test, "bytes"] += cast.ballot.bytes
-    found = []
+        cases[cast.gpu, cast.test, cast.ballot.case] += cast.ballot.launches
+        if not cast.ballot.launches:
+            why = f"{cast.ballot.case}: {cast.ballot.made} launches that do not count: not all of the GPU took part"
+            found.append((cast.gpu, cast.test, why))
     for test, quota in evidence.quotas.items():
         for device in evidence.devices:
             launches, size = work[device.gpu, test, "launches"], work[device.gpu, test, "bytes"]
             if launches < quota.min_launches or size < quota.min_bytes:
                 found.append((device.gpu, test, f"too little work: {launches} launches, {size} bytes checked"))
+    for (gpu, test, case), launches in cases.items():
+        if test in evidence.quotas and 0 < launches < evidence.quotas[test].min_launches:
+            found.append((gpu, test, f"too little work: {launches} launches of {case}"))
     return found

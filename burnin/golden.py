@@ -24,8 +24,8 @@ from dataclasses import dataclass
 
 import torch
 
+from burnin.keys import derive
 from burnin.seed import random_words
-from burnin.words import derive
 
 PRIME = 2**31 - 1
 VECTORS = 2

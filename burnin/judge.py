@@ -4,13 +4,14 @@ No GPU is given a hardware class without a golden or bound it failed, a majority
 nothing passes without positive evidence. What cannot be told is *not judged*, which is neither good nor bad.
 """
 
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from burnin.deaths import memory_crashes, told, unresponsive
 from burnin.evidence import Evidence, too_little
 from burnin.links import LINK_TESTS, Linked, linked, without_links
+from burnin.planted import Injected, missed, planted
 from burnin.spec import FaultClass, Verdict
 from burnin.vote import Outcome
 from burnin.weigh import HARD, PROVED, Round, Weighed, Wrong, vote_of, weigh
@@ -40,19 +41,6 @@ class TestVerdict:
     fault: FaultClass
     """`configuration` or `software-nondeterminism` when the test, not a GPU, is to blame; else `none`."""
     why: str
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Injected:
-    """What became of a planted fault."""
-
-    gpu: str
-    index: int
-    fault: str
-    rate: float
-    seed: int
-    fired: int
-    found: bool
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -94,14 +82,14 @@ def judge(evidence: Evidence) -> Judgement:
     blamed = {} if evidence.gaps else _blamed(evidence, weighed, wrongs, links)
     doubts = _doubts(evidence, weighed, wrongs, blamed, nondeterministic)
     doubts = {gpu: doubts.get(gpu, ()) + links.doubts.get(gpu, ()) for gpu in {**doubts, **links.doubts}}
-    injected = _injected(evidence, blamed)
-    unfound = {one.gpu: _unfound(one) for one in injected if not one.found}
+    injected = planted(evidence, blamed)
+    unfound = {one.gpu: missed(one, evidence) for one in injected if not one.found}
     gpus = tuple(
         blamed.get(device.gpu) or _unblamed(device.gpu, doubts.get(device.gpu, ()), unfound, evidence)
         for device in evidence.devices
     )
     tests = tuple(_over_links(test, links) for test in _tests(evidence, weighed, nondeterministic, blamed, doubts))
-    verdict, why = _run(evidence, weighed, gpus, tests, injected)
+    verdict, why = _run(evidence, weighed, gpus, tests, tuple(unfound.values()))
     wrongs += tuple(wrong for wrong in everything.wrongs if wrong.test in LINK_TESTS)
     return Judgement(verdict=verdict, why=why, gpus=gpus, tests=tests, wrongs=wrongs, injected=injected)
 
@@ -215,12 +203,6 @@ def _open(one: Round, blamed: Mapping[str, GpuVerdict]) -> set[str]:
     return set(left)
 
 
-def _unfound(one: Injected) -> str:
-    if not one.fired:
-        return f"injected fault {one.fault} on GPU {one.index} never fired"
-    return f"self-test missed: injected fault {one.fault} on GPU {one.index} changed {one.fired} launches unnoticed"
-
-
 def _unblamed(
     gpu: str, doubts: tuple[tuple[str, str], ...], unfound: Mapping[str, str], evidence: Evidence
 ) -> GpuVerdict:
@@ -279,36 +261,16 @@ def _over_links(test: TestVerdict, links: Linked) -> TestVerdict:
     return test
 
 
-def _injected(evidence: Evidence, blamed: Mapping[str, GpuVerdict]) -> tuple[Injected, ...]:
-    fired = Counter[str]()
-    for cast in evidence.casts:
-        fired[cast.gpu] += cast.ballot.fired
-    ids = {device.index: device.gpu for device in evidence.devices}
-    return tuple(
-        Injected(
-            gpu=ids[one.gpu],
-            index=one.gpu,
-            fault=one.fault,
-            rate=one.rate,
-            seed=one.seed,
-            fired=fired[ids[one.gpu]],
-            found=ids[one.gpu] in blamed,
-        )
-        for one in evidence.injected
-    )
-
-
 def _run(
     evidence: Evidence,
     weighed: Weighed,
     gpus: tuple[GpuVerdict, ...],
     tests: tuple[TestVerdict, ...],
-    injected: tuple[Injected, ...],
+    unfound: tuple[str, ...],
 ) -> tuple[Verdict, str]:
     """The verdict of the run and its main reason."""
     cpu = [f"host CPU: {evidence.host_cpu}"] if evidence.host_cpu else []
-    open_points = [*cpu, *weighed.conflicts]
-    open_points += [_unfound(one) for one in injected if not one.found]
+    open_points = [*cpu, *weighed.conflicts, *unfound]
     index = {device.gpu: device.index for device in evidence.devices}
     bad = [f"GPU {index[gpu.gpu]} ({gpu.gpu}): {gpu.fault}: {gpu.why}" for gpu in gpus if gpu.verdict is Verdict.FAIL]
     bad += [f"{test.test}: {test.fault}: {test.why}" for test in tests if test.fault is FaultClass.CONFIGURATION]

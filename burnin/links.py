@@ -10,7 +10,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
 from burnin.evidence import Cast, Evidence
-from burnin.pairs import ALL, HOST, Edge, explain
+from burnin.pairs import ALL, HOST, OWN, Edge, explain
+from burnin.spec import Ballot
 from burnin.weigh import Weighed
 
 LINK_TESTS = ("copy", "collective.exact", "collective.repro", "overlap.links")
@@ -19,6 +20,8 @@ CLEAN = 0
 CLEAN_ENTRIES = ("distinct", "bits")
 """Entries of a trace that accuse nobody."""
 DISTINCT = "distinct"
+BESIDE = " beside it"
+"""Ends the name of what a GPU computed beside a transfer: no partner has a part in it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -35,6 +38,11 @@ class Linked:
     """Test → why no single GPU or link can be what failed."""
     nondeterministic: Mapping[str, str] = field(default_factory=dict)
     """Test → what differed between equal collectives without being wrong: recorded, never held against a GPU."""
+
+
+def bounded(ballot: Ballot) -> bool:
+    """Whether a ballot is about floats over links: whatever lies inside the bound of any order is right there."""
+    return any(name == DISTINCT for name, _ in ballot.trace)
 
 
 def without_links(weighed: Weighed) -> Weighed:
@@ -89,6 +97,8 @@ def _edges(cast: Cast, rank: int, ranks: int) -> set[Edge]:
             found.add((HOST, rank))
         elif name == "to host":
             found.add((rank, HOST))
+        elif name.endswith(BESIDE):
+            found.add((OWN, rank))
         elif name not in CLEAN_ENTRIES:
             found.add((ALL, rank))
     if not found and any(int(fingerprint, 16) != CLEAN for fingerprint, _ in cast.ballot.fingerprints):
@@ -104,7 +114,7 @@ def _told(seen: Mapping[Edge, list[Cast]], rank: int, names: Mapping[int, str]) 
     """What was wrong at one GPU, with whom."""
     mine = {edge: casts for edge, casts in seen.items() if rank in edge}
     partners = sorted({one for edge in mine for one in edge if one != rank})
-    told = {HOST: "the host", ALL: "all GPUs together"} | dict(names)
+    told = {HOST: "the host", ALL: "all GPUs together", OWN: "what it computes meanwhile"} | dict(names)
     return f"{_case(next(iter(mine.values())))}: wrong with {', '.join(told[one] for one in partners)}"
 
 
@@ -116,6 +126,8 @@ def _shared(partners: tuple[int, ...], seen: Mapping[Edge, list[Cast]], ranks: i
         gpus = {cast.gpu for cast in casts}
         if partner == HOST:
             why = f"copies between the host and {len(gpus)} of {ranks} GPUs fail: the host's memory or its bus"
+        elif partner == OWN:
+            why = f"what {len(gpus)} of {ranks} GPUs compute beside it is not what they give alone: the library"
         else:
             first = [cast.ballot for cast in casts if cast.ballot.case == casts[0].ballot.case]
             alike = len({(ballot.seed, ballot.fingerprints) for ballot in first}) == len({b.seed for b in first})

@@ -29,18 +29,17 @@ def list_all(
         SpecError: A planted fault can change none of the chosen cases.
     """
     cases: dict[str, tuple[Case, ...]] = {}
-    refusals: list[list[str]] = []
-    planted: list[list[str]] = []
+    heard: dict[str, list[list[str]]] = {}
     for declaration in {one.id: one for one in (borrowed, *declarations)}.values():
         if declaration.together and len(session.devices) == 1:
             session.missing[declaration.id] = ALONE
             cases[declaration.id] = ()
             continue
-        cases[declaration.id], refused, known = session.list_cases(declaration, inject)
-        # What is planted must strike what the user chose; in the self-test only when there is nothing else.
-        if declaration.id not in session.missing and (declaration in declarations or not declarations):
-            refusals.append(refused)
-            planted.append(known)
+        cases[declaration.id], *told = session.list_cases(declaration, inject)
+        heard[declaration.id] = told
+    # What is planted must strike what the user chose; in the self-test only when there is nothing else here.
+    able = [one.id for one in declarations if one.id not in session.missing] or [borrowed.id]
+    refusals, planted = ([heard[test][at] for test in able] for at in (0, 1))
     if inject and all(refusals):
         for why in zip(*refusals, strict=True):
             if all(why):

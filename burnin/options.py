@@ -156,7 +156,7 @@ def check_inject(inject: tuple[Inject, ...], devices: tuple[Device, ...]) -> Non
 
 
 def in_use(devices: tuple[Device, ...], busy: Mapping[str, Sequence[int]]) -> str:
-    """Why these devices cannot be tested now: which processes of others use them; empty when nobody does.
+    """Which processes of others use these devices; empty when nobody does.
 
     Args:
         devices: those of the run; others may be in use.
@@ -164,4 +164,4 @@ def in_use(devices: tuple[Device, ...], busy: Mapping[str, Sequence[int]]) -> st
     """
     used = [(device.index, busy[device.gpu]) for device in devices if busy.get(device.gpu)]
     users = "; ".join(f"GPU {index} by process {', '.join(map(str, pids))}" for index, pids in used)
-    return f"in use: {users}; end them, choose others with --devices, or add --force" if used else ""
+    return f"in use: {users}" if used else ""

@@ -94,11 +94,11 @@ def _test(test: dict[str, Any]) -> list[str]:
 
 def _felt_by(report: dict[str, Any]) -> str:
     """What every GPU felt in every test; nothing where no GPU has sensors."""
-    rows = [
-        [test["id"], *(_felt(gpu) for gpu in test["gpus"])]
-        for test in report["tests"]
-        if any(_felt(gpu) for gpu in test["gpus"]) and len(test["gpus"]) == len(report["gpus"])
-    ]
+    rows = []
+    for test in report["tests"]:
+        felt = {gpu["index"]: _felt(gpu) for gpu in test["gpus"]}
+        if any(felt.values()):
+            rows.append([test["id"], *(felt.get(gpu["index"], "") for gpu in report["gpus"])])
     header = ("test", *(f"GPU {gpu['index']}" for gpu in report["gpus"]))
     return f"<h2>Felt (mean power, highest temperature, mean clock)</h2>{_table(header, rows)}" if rows else ""
 

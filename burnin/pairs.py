@@ -1,14 +1,15 @@
 """Which link or which GPU explains the transfers that went wrong. Pure and torch-free; `burnin.links` reads evidence.
 
-Wrong transfers are edges between partners. Real partners are GPUs; `HOST` is the host's memory, and `ALL` stands for
-what a reduction or a routed transfer brought from everywhere. These two are partners, but nobody to blame: what many
-GPUs have wrong in common with one of them is the host, the switch or the software.
+Wrong transfers are edges between partners. Real partners are GPUs; `HOST` is the host's memory, `ALL` stands for what a
+reduction or a routed transfer brought from everywhere, and `OWN` for what a GPU computes beside its transfers. These
+are partners, but nobody to blame: what many GPUs have wrong in common with one of them is the host, the switch or the
+software.
 """
 
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-HOST, ALL = -1, -2
+HOST, ALL, OWN = -1, -2, -3
 """Partners that are no GPU."""
 MIN_PARTNERS = 2
 """Partners that must fail with one GPU before it, and not its link to one of them, is the explanation."""
@@ -26,7 +27,7 @@ class Explanation:
     links: tuple[Edge, ...] = ()
     """Transfers that nothing but the way between two GPUs (or either end of it) explains; both ends are GPUs."""
     shared: tuple[int, ...] = ()
-    """`HOST` or `ALL` where several GPUs have only that in common."""
+    """`HOST`, `ALL` or `OWN` where several GPUs have only that in common."""
     unclear: tuple[int, ...] = ()
     """GPUs of which some are bad, but the transfers do not say which."""
     everyone: bool = False

@@ -33,6 +33,7 @@ NEXT = {
     FaultClass.CHIP_PERSISTENT: "take the GPU out of service and have it replaced; keep this report for the vendor",
     FaultClass.CHIP_TRANSIENT: "run it again for longer; a second strike on the same GPU means out of service",
     FaultClass.MEMORY: "reset the GPU and run again; if errors come back, have it replaced",
+    FaultClass.LINK: "reseat or swap what connects it, run again: does the fault stay with the GPU or its place?",
     FaultClass.SLOW: "compare its cooling, power cap and clock settings with its neighbours'; its results are right",
     FaultClass.UNRESPONSIVE: "look into the kernel log, reset the GPU or reboot the host, and run again",
 }
@@ -123,7 +124,7 @@ def _signature(result: Result, wrong: Wrong, index: dict[str, int]) -> dict[str,
         "retest": wrong.retest,
         "against": wrong.basis.value,
         "count": _bad(wrong),
-        "launches": ballot.launches if ballot is not None else 1,
+        "launches": ballot.made if ballot is not None else 1,
         "expected": wrong.reference,
         "got": [fingerprint for fingerprint, _ in ballot.fingerprints] if ballot is not None else [],
         "tiles": list(tiles[:MAX_TILES]),
@@ -152,7 +153,7 @@ def _bad(wrong: Wrong) -> int:
     if wrong.ballot is None:
         return 1
     if wrong.reference is None:
-        return wrong.ballot.launches - max(count for _, count in wrong.ballot.fingerprints)
+        return wrong.ballot.made - max(count for _, count in wrong.ballot.fingerprints)
     return sum(count for fingerprint, count in wrong.ballot.fingerprints if fingerprint != wrong.reference)
 
 

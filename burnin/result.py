@@ -60,8 +60,9 @@ def _note_missing(state: State, declaration: Declaration) -> None:
     test, required = declaration.id, state.backend in declaration.required
     known = {missing.test for missing in state.not_run}
     if test not in known and test not in state.own and test not in state.test_elapsed_s:
-        exists = state.backend in declaration.efforts
-        why = "the run ended before it" if exists else f"it does not exist on {state.backend}"
+        begun = any(cast.test == test for cast in state.evidence.casts)
+        why = "the run ended in the middle of it" if begun else "the run ended before it"
+        why = why if state.backend in declaration.efforts else f"it does not exist on {state.backend}"
         state.not_run.append(NotRun(test=test, why=why, required=required))
     for missing in state.not_run:
         if missing.test == test and missing.required and not state.gaps:

@@ -16,9 +16,9 @@ MAX_RECORDS = 512
 
 
 def rows(result: Result) -> list[dict[str, Any]]:
-    """One entry for every test that ran, in the order of the table."""
+    """One entry for every test that ran to its end, in the order of the table; of the others `not_run` tells."""
     judged = {test.test: test for test in result.judgement.tests}
-    missing = {one.test for one in result.not_run}
+    missing = {one.test for one in result.not_run} - result.test_elapsed_s.keys()
     index = {device.gpu: device.index for device in result.devices}
     made = []
     for declaration in result.declarations:
@@ -83,6 +83,10 @@ def _rates(result: Result, casts: Sequence[Cast]) -> dict[str, float]:
 def _verdict(result: Result, test: str, judged: dict[str, TestVerdict]) -> tuple[Verdict, str, FaultClass]:
     if test in result.own:
         return (*result.own[test], FaultClass.NONE)
+    # Of a test that ran, what is missing are cases that the library cannot compute.
+    open_cases = [one.why for one in result.not_run if one.test == test and one.required]
+    if test in judged and judged[test].verdict is Verdict.PASS and open_cases:
+        return Verdict.NOT_JUDGED, open_cases[0], judged[test].fault
     if test in judged:
         return judged[test].verdict, judged[test].why, judged[test].fault
     return Verdict.NOT_JUDGED, "it left no result", FaultClass.NONE

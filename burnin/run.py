@@ -145,6 +145,8 @@ class _Runner:
         exact = self._table[SELFTEST_WORKLOAD]
         cases, planted = list_all(session, computed, inject, borrowed=exact)
         state.notes += [f"planted on GPU {gpu}: {what}" for gpu, what in planted]
+        if options.tests:
+            state.notes.append(f"the tests were named: this is no verdict of level {options.level}")
         self._announce()
         self._progress.devices(state.devices)
         note_missing(session, state, computed, named=options.tests)
@@ -191,7 +193,9 @@ class _Runner:
         check_inject(options.inject, devices)
         busy = in_use(devices, found["busy"])
         if busy and not options.force:
-            raise CannotJudgeError(busy)
+            raise CannotJudgeError(f"{busy}; end them, choose others with --devices, or add --force")
+        if busy:
+            state.notes.append(f"--force: {busy}: rates are not those of GPUs that have nothing else to do")
         state.devices = devices
         ordinals: dict[str, int] = found["ordinals"]
         return ordinals
@@ -207,7 +211,8 @@ class _Runner:
             return
         cores = part(answer, "cores")
         if len(cores["cores"]) < 2:  # noqa: PLR2004 - it takes two to compare
-            self._state.not_run.append(NotRun(test="hostcpu", why=cores["why"], required=False))
+            named = "hostcpu" in self._options.tests
+            self._state.not_run.append(NotRun(test="hostcpu", why=cores["why"], required=named))
             return
         self._state.test_elapsed_s["hostcpu"] = self._monotonic() - begun_s
         self._state.own["hostcpu"] = (Verdict.PASS if cores["equal"] else Verdict.FAIL, cores["why"])
@@ -294,7 +299,11 @@ class _Runner:
             why = f"nothing to read the counters of GPU {unread[0].index} with: install nvidia-ml-py or nvidia-smi"
             why = "this kernel has no EDAC counters" if state.backend == "cpu" else why
             required = any(d.id == "health" and state.backend in d.required for d in self._declarations)
-            state.not_run.append(NotRun(test="health", why=why, required=required))
+            named = "health" in self._options.tests
+            state.not_run.append(NotRun(test="health", why=why, required=required or named))
+        elif len(after) < len(state.devices):
+            gone = next(device.index for device in state.devices if device.gpu not in after)
+            state.own["health"] = (Verdict.NOT_JUDGED, f"the counters of GPU {gone} were not read: its process is gone")
         else:
             state.own["health"] = (Verdict.PASS, f"no new uncorrectable error ({', '.join(sources)})")
 

@@ -5,12 +5,12 @@ The same path serves the level's tests and the self-test, which only hands in fa
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from hashlib import blake2b
 from typing import Protocol
 
 from burnin.asking import opinions_needed, proofs_needed, retests_needed, worth_examining
 from burnin.children import Answer, Heard
 from burnin.evidence import Cast, Evidence, Examined, Shown
+from burnin.keys import derive
 from burnin.opinions import INPUTS_MAX
 from burnin.options import SEED_LIMIT
 from burnin.progress import Progress
@@ -33,9 +33,8 @@ EXAMINED_TILES = 64
 
 
 def round_seed(seed: int, *names: str | int) -> int:
-    """The seed of something in a run, from the run's seed and its name (BLAKE2b, below 2⁶³)."""
-    text = "\x1f".join([str(seed), *map(str, names)])
-    return int.from_bytes(blake2b(text.encode(), digest_size=8).digest(), "little") % SEED_LIMIT
+    """The seed of something in a run, from the run's seed and its name: a key below 2⁶³."""
+    return derive(seed, *names) % SEED_LIMIT
 
 
 def common_seed(test: str) -> int:

@@ -104,8 +104,9 @@ class Ballot:
     fingerprints: tuple[tuple[str, int], ...]
     """(checksum as 16 hex digits, launches that gave it), in order of first appearance; one entry on a sane GPU."""
     launches: int
+    """Launches that count: all that were made, or none, when not all of what the test is about took part."""
     bytes: int
-    """Bytes of results that were checksummed."""
+    """Bytes of results that were checksummed, in launches that count."""
     flops: int
     elapsed_s: float
     """Time of the measured launches only (no input making, no compilation)."""
@@ -119,6 +120,11 @@ class Ballot:
     """Launches whose result breaks the bound that every right result keeps, where the test has one."""
     facts: tuple[tuple[str, float], ...] = ()
     """(name with its unit, value): what else was measured, for the record; nobody is judged by it."""
+
+    @property
+    def made(self) -> int:
+        """Launches that were made, whether they count or not."""
+        return sum(count for _, count in self.fingerprints)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -271,9 +271,9 @@ def _wrong(one: Round, gpu: str, basis: Basis, why: str) -> Wrong:
 def _why(one: Round, gpu: str, basis: Basis) -> str:
     ballot = one.ballots[gpu]
     if basis is Basis.SELF:
-        return f"{one.case}: {len(ballot.fingerprints)} different results in {ballot.launches} equal launches"
+        return f"{one.case}: {len(ballot.fingerprints)} different results in {ballot.made} equal launches"
     bad = sum(count for fingerprint, count in ballot.fingerprints if fingerprint != one.tally.reference)
-    return f"{one.case}: {bad} of {ballot.launches} launches differ from the {basis}; {one.tally.why}"
+    return f"{one.case}: {bad} of {ballot.made} launches differ from the {basis}; {one.tally.why}"
 
 
 def _alike(one: Round, keys: Mapping[str, str]) -> set[str]:

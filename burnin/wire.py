@@ -5,9 +5,10 @@ the parent run anything.
 """
 
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
 from dataclasses import fields as fields_of
+from math import isfinite
 from typing import Any, TypeVar
 
 from burnin.health import QUANTITIES, Felt, Spread
@@ -113,12 +114,20 @@ def decode(line: bytes) -> dict[str, Any]:
         WireError: It is no JSON object.
     """
     try:
-        message = json.loads(line)
+        message = json.loads(line, parse_constant=_finite, parse_float=_finite)
     except ValueError as error:
         raise WireError(f"not JSON: {line[:80]!r}") from error
     if not isinstance(message, dict):
         raise WireError(f"not an object: {line[:80]!r}")
     return message
+
+
+def _finite(value: str | float) -> float:
+    """A number that a JSON report can hold. Raises ValueError for NaN, infinities and what is none."""
+    number = float(value)
+    if not isfinite(number):
+        raise ValueError(f"{value} is no number")
+    return number
 
 
 def plain(answer: Ballot) -> dict[str, Any]:
@@ -167,18 +176,27 @@ def made(cls: type[T], fields: Mapping[str, Any]) -> T:
         raise WireError(f"not a {cls.__name__}: {fields!r:.80}") from error
 
 
+_PLAIN: Mapping[str, Callable[[Any], str | int | float]] = {
+    **dict.fromkeys(("iteration", "seed", "launches", "bytes", "flops", "fired", "outside"), int),
+    "case": str,
+    "elapsed_s": _finite,
+}
+"""Fields of a ballot that are no tuples, and what they must be."""
+
+
 def ballot(fields: Mapping[str, Any]) -> Ballot:
     """A `Ballot` from its JSON object. Raises WireError when it is none or contradicts itself."""
     try:
         fingerprints = tuple((str(name), int(count)) for name, count in fields["fingerprints"])
         trace = tuple((str(name), str(value)) for name, value in fields["trace"])
         tiles = tuple(map(int, fields["tiles"]))
-        facts = tuple((str(name), float(value)) for name, value in fields.get("facts", ()))
+        facts = tuple((str(name), _finite(value)) for name, value in fields.get("facts", ()))
+        plain_ones = {name: kind(fields[name]) for name, kind in _PLAIN.items() if name in fields}
         parts = {"fingerprints": fingerprints, "trace": trace, "tiles": tiles, "facts": facts}
-        cast = Ballot(**{**fields, **parts})
+        cast = Ballot(**{**fields, **plain_ones, **parts})
     except (KeyError, TypeError, ValueError) as error:
         raise WireError(f"not a ballot: {fields!r:.80}") from error
-    if cast.launches < 1 or sum(count for _, count in fingerprints) != cast.launches:
+    if cast.made < 1 or cast.launches not in {0, cast.made}:
         raise WireError(f"a ballot of {cast.launches} launches with other fingerprints: {fingerprints!r:.80}")
     return cast
 
@@ -186,11 +204,16 @@ def ballot(fields: Mapping[str, Any]) -> Ballot:
 def felt(fields: Mapping[str, Any]) -> Felt:
     """A `Felt` from its JSON object. Raises WireError when it is none."""
     try:
-        spreads = {name: Spread(**fields[name]) if fields.get(name) is not None else None for name in QUANTITIES}
+        spreads = {
+            name: Spread(**{end: _finite(value) for end, value in fields[name].items()})
+            if fields.get(name) is not None
+            else None
+            for name in QUANTITIES
+        }
         return Felt(
             limits=tuple(map(str, fields.get("limits", ()))), readings=int(fields.get("readings", 0)), **spreads
         )
-    except (TypeError, ValueError) as error:
+    except (AttributeError, TypeError, ValueError) as error:
         raise WireError(f"not what a GPU felt: {fields!r:.80}") from error
 
 

@@ -1,12 +1,11 @@
 """32-bit arithmetic that seeds and checksums share: mixing, the keys of a segment, the walk over segments.
 
 Written here in numpy, which is the definition; `burnin.kernels.mix` says the same in Triton, and tests hold them equal.
-A *key* is a 64-bit integer made by `derive`; a *segment* is a run of 2**32 consecutive indices, so that the inner loop
+A *key* is a 64-bit integer (`burnin.keys`); a *segment* is a run of 2**32 consecutive indices, so that the inner loop
 needs 32-bit arithmetic only and tensors may be longer than 2**32 elements.
 """
 
 from collections.abc import Iterator
-from hashlib import blake2b
 from typing import TypeAlias
 
 import numpy as np
@@ -15,23 +14,11 @@ import numpy.typing as npt
 Words: TypeAlias = npt.NDArray[np.uint32]
 
 MASK32 = 0xFFFF_FFFF
-MASK64 = 0xFFFF_FFFF_FFFF_FFFF
 GOLDEN32 = 0x9E37_79B9
 """2**32 divided by the golden ratio: decorrelates small counters before they are mixed."""
 
 RAW_BITS = -1
 """Mode of the fill kernel: the random words themselves. 0 makes near-normal floats, a positive mode is a magnitude."""
-
-
-def derive(seed: int, *names: str | int) -> int:
-    """Return a 64-bit key that depends on the seed and every name, in order (BLAKE2b, 8 bytes, little-endian).
-
-    Args:
-        seed: any integer; only its value modulo 2**64 counts.
-        names: what the key is for, such as the test, the case, the operand.
-    """
-    text = "\x1f".join([str(seed & MASK64), *(str(name) for name in names)])
-    return int.from_bytes(blake2b(text.encode(), digest_size=8).digest(), "little")
 
 
 def mix32(words: Words) -> Words:

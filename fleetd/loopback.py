@@ -22,6 +22,7 @@ from urllib.request import urlopen
 import yaml
 
 from fleetd.agent.status_socket import SOCKET_BYTES_MAX
+from fleetd.burner import LEASH
 from fleetd.sim.vendorlibs.host import FakeHost
 from fleetd.sim.vendorlibs.libraries import cache
 from fleetd.uplink.desk import DeskClient, DeskConfig
@@ -163,11 +164,17 @@ class Loopback:
     # ── processes ───────────────────────────────────────────────────────────────────────────────────────────────────
 
     def start(self, name: str) -> None:
-        """Start the controller or the agent of a host; its log grows in `logs/NAME.log`."""
+        """Start the controller or the agent of a host; its log grows in `logs/NAME.log`.
+
+        It is on a leash: a demo whose terminal is closed, or that is killed, leaves nothing behind.
+        """
         noun = "controller" if name == "controller" else "agent"
         with (self.folder / "logs" / f"{name}.log").open("ab") as log:
             self._running[name] = subprocess.Popen(
-                [sys.executable, "-m", "fleetd", noun, "--config", str(self.folder / f"{name}.yaml")],
+                [
+                    *(sys.executable, "-I", "-S", "-c", LEASH, str(os.getpid())),
+                    *(sys.executable, "-m", "fleetd", noun, "--config", str(self.folder / f"{name}.yaml")),
+                ],
                 env=self.environ(name),
                 stdin=subprocess.DEVNULL,
                 stdout=log,

@@ -12,9 +12,9 @@ import torch
 
 from burnin.collectives.fabric import Fabric, Simulated
 from burnin.inject import WORD
+from burnin.keys import derive
 from burnin.links import CLEAN
 from burnin.spec import Ballot, Case, Elements, Proof
-from burnin.words import derive
 from burnin.workloads import Context
 from burnin.workloads.launches import tally
 

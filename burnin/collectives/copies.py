@@ -10,9 +10,9 @@ import torch
 from burnin.checksum import checksum
 from burnin.collectives.checks import FROM_HOST, TO_HOST, Found, Links, fabric_of, source
 from burnin.inject import Injector
+from burnin.keys import derive
 from burnin.seed import fill_bits
 from burnin.spec import Ballot, Case
-from burnin.words import derive
 from burnin.workloads import Context
 from burnin.workloads.launches import Stopwatch, injector_of, poison
 
@@ -50,6 +50,7 @@ class Copy(Links):
         Raises:
             StuckError: A copy did not end in time.
             LostError: Another rank left.
+            RuntimeError: Nothing was copied.
         """
         injector = self._injector = injector_of(ctx, self._injector)
         watch, found = Stopwatch(ctx.device), Found(case=case, iteration=iteration, seed=seed)
@@ -80,12 +81,28 @@ def _sum_there(tensor: torch.Tensor, seed: int) -> int:
         return checksum(tensor, seed)
 
 
+def _blank(target: torch.Tensor, seed: int) -> int:
+    """The checksum of a target to which nothing was copied; poisons it."""
+    poison(target)
+    return checksum(target, seed)
+
+
+def _require_copies(sums: set[int], blank: int, found: Found, launches: int) -> None:
+    """Nothing that arrives, from nowhere, is no link that damages data.
+
+    Raises:
+        RuntimeError: Every target is as it was poisoned.
+    """
+    if sums == {blank}:
+        raise RuntimeError(f"none of {launches} launches of {found.case.name} wrote its target: nothing was copied")
+
+
 def _host(ctx: Context, injector: Injector, watch: Stopwatch, found: Found, launches: int) -> int:
     """Down to the device and back up; returns the bytes of one launch."""
     pinned = ctx.device.type == "cuda"
     sent = _words(ctx, torch.device("cpu"), found.seed, "host", pinned=pinned)
     there, back = torch.empty_like(sent, device=ctx.device), torch.empty_like(sent, pin_memory=pinned)
-    right = checksum(sent, found.seed)
+    right, blank, sums = checksum(sent, found.seed), _blank(there, found.seed), set[int]()
     for _ in range(launches):
         poison(there)
         poison(back)
@@ -102,7 +119,9 @@ def _host(ctx: Context, injector: Injector, watch: Stopwatch, found: Found, laun
         up = checksum(back, found.seed)
         # What came down wrong goes up wrong: only what changes on the way up counts against it.
         found.launch({FROM_HOST: int(down != right), TO_HOST: int(up != down)}, derive(0, down, up))
+        sums |= {down, up}
         ctx.alive()
+    _require_copies(sums, blank, found, launches)
     return 2 * sent.nbytes
 
 
@@ -114,6 +133,7 @@ def _pairs(ctx: Context, injector: Injector, watch: Stopwatch, found: Found, lau
     sent = {rank: _words(ctx, devices(rank), found.seed, rank) for rank in range(fabric.world)}
     right = {rank: _sum_there(sent[rank], found.seed) for rank in others}
     outs = {rank: torch.empty(len(sent[rank]), dtype=torch.int32, device=ctx.device) for rank in others}
+    blank, seen = _blank(outs[others[0]], found.seed), set[int]()
     for _ in range(launches):
         for out in outs.values():
             poison(out)
@@ -128,5 +148,7 @@ def _pairs(ctx: Context, injector: Injector, watch: Stopwatch, found: Found, lau
             wrong[source(fabric, rank)] = int(sums[-1] != right[rank])
         found.fired += struck
         found.launch(wrong, derive(0, *sums))
+        seen.update(sums)
         ctx.alive()
+    _require_copies(seen, blank, found, launches)
     return sum(out.nbytes for out in outs.values())

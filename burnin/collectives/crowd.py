@@ -13,8 +13,9 @@ from burnin.collectives.algorithms import ALGORITHMS
 from burnin.collectives.checks import fabric_of
 from burnin.collectives.fabric import Contribution, Fabric
 from burnin.collectives.reduce import BYTES_CPU, BYTES_CUDA, CollectiveExact, Form
+from burnin.keys import derive
+from burnin.links import BESIDE
 from burnin.spec import Ballot, Case
-from burnin.words import derive
 from burnin.workloads import Context
 from burnin.workloads.overlap import Beside, alone, float_lanes
 
@@ -47,7 +48,7 @@ class Crowded:
         self._inner.settle(alive)
         self._beside.join()
         sums = self._sums()
-        self._wrong = {f"{name} beside it": int(sums[name] != self._right[name]) for name in sums}
+        self._wrong = {f"{name}{BESIDE}": int(sums[name] != self._right[name]) for name in sums}
 
     def wrong(self) -> dict[str, int]:
         """Lanes that did not give what they give alone, in the launch that was settled last: name → 0 or 1."""

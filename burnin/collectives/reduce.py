@@ -15,9 +15,9 @@ from burnin.collectives.checks import DISTINCT, RESULT, Found, Links, fabric_of,
 from burnin.collectives.fabric import OPS, Fabric
 from burnin.golden import largest_integer
 from burnin.inject import Injector
+from burnin.keys import derive
 from burnin.seed import MAGNITUDE_MAX, fill_integers, fill_normal
 from burnin.spec import Ballot, Case
-from burnin.words import derive
 from burnin.workloads import Context
 from burnin.workloads.launches import Stopwatch, injector_of, poison
 
@@ -98,7 +98,7 @@ class _Collectives(Links):
             StuckError: It did not end in time.
             LostError: Another rank left.
             UnsupportedError: The library cannot do it with this algorithm.
-        RuntimeError: Nothing was computed.
+            RuntimeError: Nothing was computed.
         """
         form, fabric = self._form(ctx, case), fabric_of(ctx)
         inputs = _Inputs(form, fabric, ctx, seed, exact=self.integers)

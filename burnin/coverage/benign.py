@@ -6,10 +6,10 @@ from dataclasses import dataclass, replace
 from burnin.children import Answer
 from burnin.coverage.host import Healthy, Host, Meddle, devices, honest
 from burnin.coverage.trials import LAUNCHES, Suite, run_host, world_seed
+from burnin.keys import derive
 from burnin.links import DISTINCT
 from burnin.spec import Device, Inject, Verdict
 from burnin.wire import Prove, Request, Vote
-from burnin.words import derive
 
 Cases = frozenset[tuple[str, str]]
 """(test, case) pairs."""

@@ -28,13 +28,15 @@ class Fault:
     """Strikes only so soon after a pause in the load."""
     above_celsius: float | None = None
     """Strikes only when the chip is hotter; where that cannot be read it never fires."""
+    whole: bool = False
+    """Whether it takes all that a launch gives; others sit in one place of the chip, or in one operation."""
 
 
 LOAD_STEP_LAUNCHES = 2
 """Launches after the pause in which inputs are made: what a load step of 50 ms covers of the shortest tests."""
 HOT_CELSIUS = 60.0
 """An H200 idles near 30 °C and reaches 60 °C within seconds of load."""
-_LINKS = r"^(copy|collective)"
+_COLLECTIVES = r"(collective|overlap\.links)"
 
 FAULTS: dict[str, Fault] = {
     "F01": Fault(what="lane stuck-at on the accumulator", strike=arithmetic.stuck_lane, in_arithmetic=True),
@@ -76,12 +78,16 @@ FAULTS: dict[str, Fault] = {
     "F14.coupled": Fault(what="memory cells that follow a neighbour", strike=stores.coupled_cell),
     "F14.retention": Fault(what="memory cells that leak", strike=stores.leaking_cells),
     "F15": Fault(what="cache gives the wrong sector", strike=stores.wrong_sector),
-    "F16": Fault(what="copies and links damage a sector", strike=stores.damaged_sector, cases=_LINKS),
-    "F17": Fault(
-        what="in-switch reduction damages a sector", strike=stores.damaged_sector, cases=r"^collective.*reduce"
+    "F16": Fault(
+        what="copies and links damage a sector", strike=stores.damaged_sector, cases=rf"^(copy|{_COLLECTIVES})"
     ),
-    "F18": Fault(what="one rank's collective result damaged", strike=stores.damaged_sector, cases=r"^collective"),
-    "F22": Fault(what="no store arrives, as if nothing was launched", strike=stores.lost_output),
+    "F17": Fault(
+        what="in-switch reduction damages a sector",
+        strike=stores.damaged_sector,
+        cases=rf"^{_COLLECTIVES}.*reduce",
+    ),
+    "F18": Fault(what="one rank's collective result damaged", strike=stores.damaged_sector, cases=rf"^{_COLLECTIVES}"),
+    "F22": Fault(what="no store arrives, as if nothing was launched", strike=stores.lost_output, whole=True),
 }
 """The models by identifier (those of the detection benchmark)."""
 

@@ -10,8 +10,8 @@ import torch
 
 from burnin.inject.faults import FAULTS, Fault, eligible
 from burnin.inject.models import Accumulator, Draw
+from burnin.keys import derive
 from burnin.spec import Case, Inject
-from burnin.words import derive
 
 Ear = Callable[[torch.Tensor, str, bool], None]
 """(output of a launch, operation, whether a fault changed it): sees what the checksum will see."""

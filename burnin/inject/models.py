@@ -6,7 +6,7 @@ from typing import Protocol, runtime_checkable
 
 import torch
 
-from burnin.words import derive
+from burnin.keys import derive
 
 TILE = 128
 """Largest edge of the tile that a fault strikes; small outputs have smaller tiles, so that there are always several."""

@@ -8,8 +8,8 @@ from collections.abc import Callable
 
 import torch
 
+from burnin.keys import derive
 from burnin.seed import fill_normal
-from burnin.words import derive
 from burnin.workloads import Context
 from burnin.workloads.recipes import Prepared, Recipe, Recipes
 

@@ -11,8 +11,8 @@ import numpy as np
 import torch
 
 from burnin.kernels import gather_on_device, on_device, scatter_on_device
+from burnin.keys import derive
 from burnin.seed import fill_integers, fill_normal, random_words
-from burnin.words import derive
 from burnin.workloads import Context
 from burnin.workloads.recipes import Prepared, Recipe, Recipes
 

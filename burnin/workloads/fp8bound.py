@@ -8,8 +8,8 @@ from collections.abc import Callable
 import torch
 
 from burnin.golden import largest_integer
+from burnin.keys import derive
 from burnin.seed import fill_integers
-from burnin.words import derive
 
 Multiply = Callable[[torch.Tensor, torch.Tensor, torch.Tensor], None]
 """(a, bt, out): writes a · btᵀ, float32."""

@@ -13,9 +13,9 @@ import torch
 from burnin.checksum import TILE, checksum, text, tile_count
 from burnin.golden import Product, refute
 from burnin.inject import Injector
+from burnin.keys import derive
 from burnin.seed import fill_bits, fill_integers, fill_normal
 from burnin.spec import Ballot, Case, Elements, Proof
-from burnin.words import derive
 from burnin.workloads import Context
 from burnin.workloads.elements import Comparison
 from burnin.workloads.launches import Lanes, injector_of, launch_all, poison, strict_math

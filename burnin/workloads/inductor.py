@@ -12,8 +12,8 @@ import torch
 from torch.nn import functional
 
 from burnin.kernels import have_triton
+from burnin.keys import derive
 from burnin.seed import fill_normal
-from burnin.words import derive
 from burnin.workloads import Context, MissingError
 from burnin.workloads.recipes import Prepared, Recipe, Recipes
 

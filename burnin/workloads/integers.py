@@ -11,8 +11,9 @@ import numpy.typing as npt
 import torch
 
 from burnin.kernels import have_triton, integers_on_device
+from burnin.keys import derive
 from burnin.seed import fill_bits
-from burnin.words import Words, derive
+from burnin.words import Words
 from burnin.workloads import Context, MissingError
 from burnin.workloads.recipes import Prepared, Recipe, Recipes
 

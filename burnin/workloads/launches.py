@@ -11,7 +11,7 @@ import torch
 
 from burnin.checksum import length_term, text, tile_count, tile_sums, tile_sums_into
 from burnin.inject import Injector, stale_byte
-from burnin.words import MASK64
+from burnin.keys import MASK64
 from burnin.workloads import Context
 
 IN_FLIGHT = 16

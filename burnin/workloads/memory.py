@@ -13,8 +13,9 @@ import torch
 from burnin.checksum import text
 from burnin.inject import Injector
 from burnin.kernels import check_on_device, have_triton, write_on_device
+from burnin.keys import derive
 from burnin.spec import Ballot, Case, Elements, Proof
-from burnin.words import Words, derive, mix32, signed32
+from burnin.words import Words, mix32, signed32
 from burnin.workloads import Context, MissingError
 from burnin.workloads.elements import Comparison
 from burnin.workloads.launches import Stopwatch, injector_of, tally

@@ -15,8 +15,8 @@ from typing import Any
 import torch
 from torch.nn import functional
 
+from burnin.keys import derive
 from burnin.seed import fill_bits, fill_integers, fill_normal
-from burnin.words import derive
 from burnin.workloads import Context
 from burnin.workloads.integers import computed
 from burnin.workloads.recipes import Prepared, Recipe, Recipes, Tensors

@@ -9,8 +9,8 @@ from dataclasses import dataclass
 import torch
 
 from burnin.inject import WORD
+from burnin.keys import derive
 from burnin.seed import fill_bits
-from burnin.words import derive
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -36,7 +36,7 @@ SHAPE_FP64 = (2048, 2048, 2048)
 SHAPE_LONG_8 = (8192, 32768, 8192)
 SHAPE_LONG_8_OWN = (4096, 32768, 4096)
 SHAPE_LONG_16 = (8192, 16384, 8192)
-SHAPE_VOTE_FP64 = (4096, 4096, 4096)
+SHAPE_VOTE_FP64 = (4096, 8192, 4096)
 """Large products for `gemm.vote`, which has no exact range to stay in. What a ballot costs beside its products is about
 three milliseconds and one reading of every output: the share of the first falls with the length of a product, that of
 the second with 1/k. Together they are 2 to 3 % of these on an H200 (`tests/bench/bench_gemm_dtypes.py`)."""

@@ -13,9 +13,9 @@ import torch
 
 from burnin.checksum import checksum, checksum_into
 from burnin.inject import Injector, load_paused
+from burnin.keys import MASK64, derive
 from burnin.seed import fill_normal
 from burnin.spec import Ballot, Case, Elements, Proof
-from burnin.words import MASK64, derive
 from burnin.workloads import Context
 from burnin.workloads.beats import Grid, percentile, worst_error
 from burnin.workloads.launches import Stopwatch, injector_of, poison, strict_math, tally
@@ -36,8 +36,8 @@ TIMED = 8
 """Products by which the time of one is measured."""
 IN_FLIGHT = 4
 """Pulses that may be queued on the device."""
-DRAIN_EVERY_S = 1.0
-"""A driver keeps about two seconds of power samples."""
+DRAIN_EVERY_S, DRAIN_IN_S = 1.0, 0.01
+"""A driver keeps about two seconds of power samples; they are fetched in a low phase that is long enough for it."""
 SAMPLES_MAX = 4096
 LOW, HIGH = 0.1, 0.9
 """Shares of the power samples below which a low and a high phase are read: the ends hold what lies between."""
@@ -76,7 +76,6 @@ class Pulse:
         if plan is None:
             raise ValueError(f"{self.test} has no case {case.name!r} on backend {ctx.backend}")
         injector = self._injector = injector_of(ctx, self._injector)
-        begun_s = now_s()
         pulses = min(PULSES_MAX, max(launches, round(SECONDS_CUDA * hertz) if ctx.backend == "cuda" else 0))
         with strict_math(tf32=False):
             train = _Train(ctx, plan, seed, injector)
@@ -92,7 +91,7 @@ class Pulse:
             launches=pulses,
             bytes=pulses * sum(out.nbytes for out in train.outputs),
             flops=0,
-            elapsed_s=now_s() - begun_s,
+            elapsed_s=done.elapsed_s,
             fired=done.fired,
             facts=done.facts,
         )
@@ -139,6 +138,8 @@ class _Done:
     blank: tuple[int, ...]
     """Those of outputs that nobody wrote."""
     fired: int
+    elapsed_s: float
+    """From the moment at which the first pulse could begin, low phases included."""
     facts: tuple[tuple[str, float], ...]
 
 
@@ -168,6 +169,7 @@ class _Train:
         blank = tuple(checksum(output, self._seed) for output in self.outputs)
         ctx.senses.power_samples()  # what came before is not asked for
         ctx.begin()
+        begun_s = now_s()
         grid = Grid(start_s=now_s() if ctx.start_s is None else ctx.start_s, period_s=period_s)
         marks, beat, beats, fired = _Marks(ctx.device), -1, list[int](), 0
         for pulse in range(pulses):
@@ -181,6 +183,7 @@ class _Train:
             ctx.senses.passed(period_s / 2, busy=True)
             ctx.alive()
         rows = [[int(value) & MASK64 for value in row] for row in slots.tolist()]
+        elapsed_s = now_s() - begun_s
         self._drain(force=True)
         watts = list(self._watts)
         power = {"power_low_watts": percentile(watts, LOW), "power_high_watts": percentile(watts, HIGH)}
@@ -194,7 +197,13 @@ class _Train:
             "beats_missed": beats[-1] - beats[0] + 1 - pulses,
             "first_beat": beats[0],
         }
-        return _Done(rows=rows, blank=blank, fired=fired, facts=tuple((n, float(v)) for n, v in facts.items()))
+        return _Done(
+            rows=rows,
+            blank=blank,
+            fired=fired,
+            elapsed_s=elapsed_s,
+            facts=tuple((name, float(value)) for name, value in facts.items()),
+        )
 
     def _time_product(self) -> float:
         """Seconds of one product, the first ones left out: they load or compile kernels."""
@@ -222,8 +231,8 @@ class _Train:
         return self._injector.hit(output, self._accumulator, op=op)
 
     def _wait(self, moment_s: float) -> None:
-        """The low phase: the power samples are fetched in it when it is long enough."""
-        if moment_s - now_s() > DRAIN_EVERY_S / 100:
+        """The low phase."""
+        if moment_s - now_s() > DRAIN_IN_S:
             self._drain()
         until(self._ctx, moment_s)
 

@@ -9,10 +9,10 @@ from dataclasses import replace
 
 import torch
 
+from burnin.keys import derive
 from burnin.seed import fill_bits, fill_normal
 from burnin.senses import BUSY_HERTZ
 from burnin.spec import Ballot, Case
-from burnin.words import derive
 from burnin.workloads import Context
 from burnin.workloads.launches import strict_math
 from burnin.workloads.plans import Plan, multiplier, vote_plans

@@ -12,8 +12,8 @@ import torch
 
 from burnin.checksum import checksum, checksum_into, text
 from burnin.inject import WORD, Injector
+from burnin.keys import MASK64, derive
 from burnin.spec import Ballot, Case, Elements, Proof
-from burnin.words import MASK64, derive
 from burnin.workloads import Context
 from burnin.workloads.elements import Comparison
 from burnin.workloads.launches import Stopwatch, injector_of, poison, strict_math, tally

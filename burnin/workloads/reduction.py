@@ -8,8 +8,8 @@ from collections.abc import Callable
 import torch
 
 from burnin.kernels import atomic_sums_on_device, on_device
+from burnin.keys import derive
 from burnin.seed import fill_integers
-from burnin.words import derive
 from burnin.workloads import Context
 from burnin.workloads.recipes import Prepared, Recipe, Recipes
 

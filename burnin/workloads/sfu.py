@@ -10,8 +10,8 @@ import torch
 from torch.nn import functional
 
 from burnin.kernels import have_triton, special_on_device
+from burnin.keys import derive
 from burnin.seed import fill_bits, fill_normal
-from burnin.words import derive
 from burnin.workloads import Context
 from burnin.workloads.recipes import Prepared, Recipe, Recipes
 

@@ -5,17 +5,17 @@ Forward, backward and AdamW from the same initial state at every launch. Every o
 bit, and the first operation that differs is where the fault struck.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Container, Mapping
 from dataclasses import dataclass
 
 import torch
 from torch.nn import functional
 
-from burnin.checksum import checksum_into, text
-from burnin.inject import Accumulator, Injector
+from burnin.checksum import checksum, checksum_into, text
+from burnin.inject import FAULTS, Accumulator, Injector, stale_byte
+from burnin.keys import MASK64, derive
 from burnin.seed import fill_normal
-from burnin.spec import Ballot, Case, Elements, Proof
-from burnin.words import MASK64, derive
+from burnin.spec import Ballot, Case, Elements, Inject, Proof
 from burnin.workloads import Context
 from burnin.workloads.launches import Stopwatch, injector_of, strict_math, tally
 
@@ -97,13 +97,16 @@ class Step:
         """Run the step `launches` times from the state of `seed`; see `burnin.workloads.Workload`.
 
         The measured time includes the checksums, which sit between the operations.
+
+        Raises:
+            RuntimeError: No operation wrote its output.
         """
         size = _size(ctx)
         names = size.trace()
         state = _state(ctx, size, seed)
         injector = self._injector = injector_of(ctx, self._injector)
         slots = torch.zeros(launches, len(names), dtype=torch.int64, device=ctx.device)
-        target = "" if ctx.inject is None else size.operations()[derive(ctx.inject.seed, "op") % len(size.operations())]
+        targets = _targets(ctx.inject, size)
         watch = Stopwatch(ctx.device)
         fired = nbytes = 0
         with strict_math(tf32=False):
@@ -111,14 +114,16 @@ class Step:
                 _step(size, state, lambda _name, output, _accumulator: output)
                 self._warm = True
             for launch in range(launches):
-                recorder = _Recorder(names, slots[launch], derive(seed, "step", "checksum"), injector, target)
+                recorder = _Recorder(names, slots[launch], _checksum_seed(seed), injector, targets)
                 watch.start()
                 _step(size, state, recorder.see)
                 watch.stop()
                 fired += recorder.fired
-                nbytes += recorder.bytes
+                nbytes += sum(recorder.nbytes.values())
                 ctx.alive()
         rows = [[int(value) & MASK64 for value in row] for row in slots.tolist()]
+        if all(_untouched(dict(zip(names, row, strict=True)), recorder.nbytes, size, seed) for row in rows):
+            raise RuntimeError(f"none of {launches} launches wrote an output: nothing was computed")
         fingerprints, odd = tally([derive(seed, *row) for row in rows])
         return Ballot(
             case=case.name,
@@ -145,30 +150,56 @@ class Step:
         return None
 
 
-class _Recorder:
-    """Writes the checksum of each named tensor into its slot, after the planted fault struck the chosen operation."""
+def _checksum_seed(seed: int) -> int:
+    return derive(seed, "step", "checksum")
 
-    def __init__(self, names: tuple[str, ...], slots: torch.Tensor, seed: int, injector: Injector, target: str) -> None:
+
+def _targets(inject: Inject | None, size: Size) -> frozenset[str]:
+    """What the planted fault strikes: one operation of the forward pass; a fault of whole launches, all of it."""
+    operations = size.operations()
+    if inject is None:
+        return frozenset()
+    if FAULTS[inject.fault].whole:
+        return frozenset((*operations, "loss"))
+    return frozenset({operations[derive(inject.seed, "op") % len(operations)]})
+
+
+def _untouched(row: Mapping[str, int], nbytes: Mapping[str, int], size: Size, seed: int) -> bool:
+    """Whether the loss, and then every operation of the forward pass, is what nobody wrote."""
+
+    def blank(name: str) -> int:
+        nothing = torch.full((nbytes[name],), stale_byte(torch.float32), dtype=torch.uint8)
+        return checksum(nothing, _checksum_seed(seed))
+
+    return all(row[name] == blank(name) for name in ("loss", *size.operations()))  # a loss is small: most end there
+
+
+class _Recorder:
+    """Writes the checksum of each named tensor into its slot, after the planted fault struck the chosen operations."""
+
+    def __init__(
+        self, names: tuple[str, ...], slots: torch.Tensor, seed: int, injector: Injector, targets: Container[str]
+    ) -> None:
         self._index = {name: index for index, name in enumerate(names)}
         self._slots = slots
         self._seed = seed
         self._injector = injector
-        self._target = target
-        self.fired = 0
-        self.bytes = 0
+        self._targets = targets
+        self.fired = False
+        self.nbytes: dict[str, int] = {}
 
     def see(self, name: str, output: torch.Tensor, accumulator: Accumulator | None) -> torch.Tensor:
         """Strike, checksum and return the output."""
         # .data: the fault changes memory behind autograd's back, as hardware would.
         value = output.data
-        if name == self._target:
+        if name in self._targets:
             value = value.contiguous()
-            self.fired += self._injector.hit(value, accumulator)
+            self.fired |= self._injector.hit(value, accumulator)
             if value.data_ptr() != output.data_ptr():
                 output.data.copy_(value)
         index = self._index[name]
         checksum_into(self._slots[index : index + 1], value, self._seed)
-        self.bytes += value.nbytes
+        self.nbytes[name] = value.nbytes
         return output
 
 

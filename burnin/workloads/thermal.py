@@ -8,9 +8,9 @@ from dataclasses import dataclass, replace
 
 import torch
 
+from burnin.keys import derive
 from burnin.seed import fill_normal
 from burnin.spec import Ballot, Case, Elements, Proof
-from burnin.words import derive
 from burnin.workloads import Context, MissingError, Workload
 from burnin.workloads.attention import Attention
 from burnin.workloads.gemm import GemmExact, GemmVote

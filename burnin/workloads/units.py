@@ -13,11 +13,11 @@ import torch
 
 from burnin.checksum import text
 from burnin.golden import exact_magnitude
-from burnin.inject import Injector, stale_byte
+from burnin.inject import FAULTS, Injector, stale_byte
 from burnin.kernels import have_triton, same_tile_on_device
+from burnin.keys import MASK64, derive
 from burnin.seed import fill_bits, fill_integers
 from burnin.spec import Ballot, Case, Elements, Proof
-from burnin.words import MASK64, derive
 from burnin.workloads import Context, MissingError
 from burnin.workloads.elements import Comparison
 from burnin.workloads.launches import Stopwatch, injector_of, poison, strict_math, tally
@@ -251,7 +251,7 @@ def _outputs(ctx: Context, tile: _Tile) -> tuple[torch.Tensor, torch.Tensor]:
 
 def _strike(injector: Injector, tile: _Tile, out: torch.Tensor, units: torch.Tensor) -> bool:
     """Let the planted fault strike what one multiprocessor computed; return whether anything changed."""
-    if injector.inject is None:
+    if injector.inject is None or FAULTS[injector.inject.fault].whole:
         return injector.hit(out, op="tile")
     numbers = sorted(set(units.tolist()))
     mine = units == numbers[derive(injector.inject.seed, "unit") % len(numbers)]

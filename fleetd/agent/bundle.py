@@ -136,11 +136,7 @@ def topology(root: Path) -> str:
         device = entry.resolve()
         if not (_fact(device, "class") or "").startswith(_GPU_CLASSES):
             continue
-        above = [
-            parent
-            for parent in device.parents
-            if re.fullmatch(r"[0-9a-f]{4,}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]", parent.name)
-        ]
+        above = [parent for parent in device.parents if _PCI_ADDRESS.fullmatch(parent.name)]
         for place in (device, *above):
             facts = {name: _fact(place, name) for name in _PCI_FACTS}
             found[place.name] = {**facts, "below": place.parent.name, "driver": _link(place / "driver")}

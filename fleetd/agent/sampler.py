@@ -18,6 +18,10 @@ from fleetd.ports import Clock, DeviceError, Devices, DevicesReleased, DriverMis
 _log = structlog.get_logger(__name__)
 
 
+_INTERVAL_MIN_S = 0.05
+"""Twenty times the usual; below it the driver would hardly have a pause, and the agent be in everybody's way."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SamplerConfig:
     """How often, and how patiently, the GPUs are read."""
@@ -37,6 +41,8 @@ class SamplerConfig:
         for field in fields(self):
             if getattr(self, field.name) <= 0:
                 raise ValueError(f"{field.name}: {getattr(self, field.name)} is not above 0")
+        if self.interval_seconds < _INTERVAL_MIN_S:
+            raise ValueError(f"interval_seconds: {self.interval_seconds:g} is below {_INTERVAL_MIN_S:g}")
         if self.stale_after_seconds <= self.interval_seconds:
             raise ValueError(
                 f"stale_after_seconds: {self.stale_after_seconds:g} is not above interval_seconds"
@@ -72,6 +78,7 @@ class Sampler:
         self._watch = SilenceWatch(after_s=config.unresponsive_after_seconds, discovery_s=config.discovery_seconds)
         self._inventory: tuple[Gpu, ...] = ()
         self._inventory_known = False
+        self._heard: frozenset[GpuId] = frozenset()
         self._samples: tuple[GpuSample, ...] = ()
         self._sampled_at_s: float | None = None
         self._failures = 0
@@ -99,6 +106,12 @@ class Sampler:
     def inventory(self) -> tuple[Gpu, ...]:
         """The GPUs of the last successful discovery; empty before it."""
         return self._inventory
+
+    @property
+    def unheard(self) -> tuple[GpuId, ...]:
+        """GPUs that have not answered since the start, or since they were taken up again."""
+        heard = self._heard
+        return tuple(gpu.gpu for gpu in self._inventory if gpu.gpu not in heard)
 
     @property
     def driver_silent(self) -> str:
@@ -141,6 +154,7 @@ class Sampler:
             self._watch.rest()
             self._inventory_known = False  # another GPU may stand there afterwards
             self._samples, self._sampled_at_s = (), None  # and what was read before proves nothing about it
+            self._heard = frozenset()
             self.silent_gpus, self._failures = (), 0
             return self._config.interval_seconds
         except DeviceError as error:
@@ -154,6 +168,7 @@ class Sampler:
             return min(doubled_s, self._config.retry_max_seconds)
         self._samples, self._sampled_at_s = samples, self._clock.elapsed_s()
         answered = [sample.gpu for sample in samples]
+        self._heard = self._heard.union(answered)
         if not {gpu.gpu for gpu in self._inventory}.issuperset(answered):
             self._inventory_known = False  # one was added while we ran
         ended = self._watch.answers(answered, self._devices.troubles, began_s=began_s, began_at_s=began_at_s)
@@ -170,6 +185,7 @@ class Sampler:
     def _discovered(self, inventory: tuple[Gpu, ...]) -> None:
         if inventory != self._inventory:
             self._inventory = inventory
+            self._heard &= {gpu.gpu for gpu in inventory}
             self.inventory_changed.set()
             _log.info("gpus_found", count=len(inventory), gpus=[gpu.gpu for gpu in inventory])
         self._inventory_known = True

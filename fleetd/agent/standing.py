@@ -51,7 +51,7 @@ class StandingSpool:
         await self._spool.wait(after_seq=after_seq)
 
     def ended(self, episodes: tuple[Detected, ...]) -> None:
-        """The detection has proof that these are over."""
+        """The detection has proof that these are over. Once a round; what the disk refused is written again then."""
         after = self._faults
         for one in episodes:
             after = gate.ended(after, one.code, one.gpu, now_s=self._clock.elapsed_s())
@@ -63,10 +63,9 @@ class StandingSpool:
         return self._faults
 
     def _become(self, faults: gate.Faults) -> None:
-        if faults != self._faults:
-            self._faults = faults
-            if self._file is not None:
-                self._file.save(faults)
+        changed, self._faults = faults != self._faults, faults
+        if self._file is not None and (changed or not self._file.saved):
+            self._file.save(faults)
 
     def _stand(self, fault: DeviceFault) -> None:
         if fault.code in SILENCES:

@@ -21,6 +21,8 @@ class StandingFile:
     def __init__(self, path: Path, boot_id: BootId) -> None:
         self._path = path
         self._boot_id = boot_id
+        self.saved = True
+        """Whether the last save reached the disk."""
 
     def load(self, *, now_s: float) -> Faults:
         """What stood at the last save of this boot; nothing after a reboot, whose proof the controller asks for.
@@ -44,14 +46,18 @@ class StandingFile:
         return faults
 
     def save(self, faults: Faults) -> None:
-        """Write what stands."""
+        """Write what stands; `saved` says whether it worked. A disk that goes on refusing is logged once."""
         body = {"boot_id": self._boot_id, "faults": [asdict(one) for one in faults.values()]}
         fresh = self._path.with_suffix(".new")
         try:
             fresh.write_text(json.dumps(body), encoding="utf-8")
             fresh.replace(self._path)
         except OSError as error:
-            _log.error("standing_faults_not_saved", path=str(self._path), why=error.strerror)
+            if self.saved:
+                _log.error("standing_faults_not_saved", path=str(self._path), why=error.strerror)
+            self.saved = False
+        else:
+            self.saved = True
 
 
 def _standing(entry: dict[str, object]) -> Standing:

@@ -1,10 +1,11 @@
 """What the status socket says: whether new work may start, what stands against which GPU, and how the agent does."""
 
+from collections.abc import Sequence
 from typing import Any
 
 from fleetd.core.gate import Faults, Readiness, Standing, gate
 from fleetd.model.host import Gpu
-from fleetd.model.ids import BootId, HostName
+from fleetd.model.ids import BootId, GpuId, HostName
 from fleetd.model.status import AgentStatus
 
 SCHEMA = "fleetd.agent.status/1"
@@ -19,15 +20,20 @@ def document(
     faults: Faults,
     driver_silent: str,
     stale_s: float,
+    unheard: Sequence[GpuId] = (),
     released_s: float | None = None,
 ) -> dict[str, Any]:
     """The document, JSON-ready. `readiness` is `ready`, `bad` or `cannot_tell`; numbers are in base units.
 
-    `released_s`: for how much longer the agent has let go of the GPUs; None: it holds them.
+    `unheard`: the GPUs that have not answered since the agent was started. `released_s`: for how much longer the agent
+    has let go of the GPUs; None: it holds them.
     """
+    answered = {sample.gpu for sample in status.samples}
     answer = gate(
         faults,
         gpus=len(status.inventory),
+        missing=sum(gpu.gpu not in answered for gpu in status.inventory),
+        unheard=unheard,
         silent_gpus=status.silent_gpus,
         driver_silent=driver_silent,
         age_s=status.samples_age_s,
@@ -37,7 +43,6 @@ def document(
     if released_s is not None and readiness is not Readiness.BAD:  # nothing is read meanwhile, and this is why
         readiness = Readiness.CANNOT_TELL
         why = f"the GPUs are released for another {released_s:.0f} s: somebody resets or services them"
-    answered = {sample.gpu for sample in status.samples}
     return {
         "schema": SCHEMA,
         "host": host,

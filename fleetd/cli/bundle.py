@@ -25,8 +25,9 @@ from fleetd.cli.jsonout import write_json
 def command(config: Path, out: Path | None, json_path: str | None, redact: bool, socket: Path) -> None:
     """Bundle the evidence of this host: status, readings, findings, logs, versions, topology, configuration.
 
-    Asks no driver, and works with the agent dead: what could not be had is named. Serials, UUIDs, host names and
-    addresses become pseudonyms unless --no-redact is given: read a bundle before you give it away all the same.
+    Asks no driver, and works with the agent dead: what could not be had is named. Serials, UUIDs, host names,
+    addresses, users and pods become pseudonyms unless --no-redact is given: read a bundle before you give it away all
+    the same.
     """
     from fleetd.compose.bundle import BundleRequest, make_bundle  # noqa: PLC0415 - the help needs none of it
 

@@ -63,7 +63,7 @@ def command() -> None:
 def check_command(ctx: click.Context, envelope: str, json_path: str | None) -> None:
     """Compile ENVELOPE, a shipped one's name or a file, and say of each window how well it is kept.
 
-    certified: held by something fast enough; audited: a violation is seen afterwards; unobservable: not even that.
+    certified: something is fast enough to hold it; audited: a violation is seen afterwards; unobservable: not that.
 
     Exit codes: 0 sound, 1 unsound or infeasible, 2 it cannot be read. `unknown` rows are shown, not enforced.
     Each finding is one line `file:line: message` on standard error.

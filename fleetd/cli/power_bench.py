@@ -15,6 +15,7 @@ from rich.progress import Progress, TimeRemainingColumn
 from fleetd.cli.failure import BAD, CANNOT_JUDGE, Failure
 from fleetd.cli.jsonout import write_json
 from fleetd.cli.power_heat import draw_html, draw_png, show
+from fleetd.cli.power_options import Number, same_part, writable
 from fleetd.compose.load import run_load
 from fleetd.config import ConfigError
 from fleetd.config.envelope import envelope_path, read_envelope
@@ -68,23 +69,19 @@ class _Asked:
 
 @click.command(name="bench")
 @click.option("--backend", type=click.Choice(["sim", "cuda", "cpu"]), default="sim", show_default=True)
-@click.option(
-    "--duty", type=click.FloatRange(0, 1, min_open=True), multiple=True, help="Share of a period in the burst."
-)
-@click.option("--kernel", "kernel_s", type=click.FloatRange(1e-6, 1), multiple=True, help="Seconds of a burst.")
+@click.option("--duty", type=Number(0, 1, min_open=True), multiple=True, help="Share of a period in the burst.")
+@click.option("--kernel", "kernel_s", type=Number(1e-6, 1), multiple=True, help="Seconds of a burst.")
 @click.option("--low", type=click.Choice(["sleep", "vector", "copy", "collective"]), default="sleep", show_default=True,
               help="What runs between the bursts (cuda, cpu).")  # fmt: skip
 @click.option("--repeats", type=click.IntRange(1, 100), default=5, show_default=True)
-@click.option("--seconds", type=click.FloatRange(0.05, 60), help="Of one measurement (cuda, cpu).")
+@click.option("--seconds", type=Number(0.05, 60), help="Of one measurement (cuda, cpu).")
 @click.option("--seed", type=click.IntRange(0), default=0, show_default=True)
 @click.option(
     "--part", default="mi350x-steep", show_default=True, help="Simulated part (sim); h200 runs under its own limiter."
 )
 @click.option("--envelope", "-e", default="mi350x-module", show_default=True, help="Shipped envelope or a file (sim).")
 @click.option("--margin/--no-margin", default=False, show_default=True, help="Take the envelope's margin off (sim).")
-@click.option(
-    "--loop", "loop_s", type=click.FloatRange(2e-5, 0.1), help="Loop period in seconds (sim); the part's own."
-)
+@click.option("--loop", "loop_s", type=Number(2e-5, 0.1), help="Loop period in seconds (sim); the part's own.")
 @click.option(
     "--device", type=click.IntRange(0), default=0, show_default=True, help="GPU among those torch sees (cuda)."
 )
@@ -105,6 +102,8 @@ def bench_command(
     options["duty"] = options["duty"] or DUTY
     options["kernel_s"] = options["kernel_s"] or KERNEL_S[backend]
     given = [name for name in _GUARD if ctx.get_parameter_source(name) is not ParameterSource.DEFAULT]
+    for option, path in (("--json", json_path), ("--html", html_path), ("--png", png_path)):
+        writable(option, path)
     asked = _Asked(**options, guard_options=tuple(_GUARD[name] for name in given))
     body = _sim(asked) if backend == "sim" else _real(asked)
     if not body["points"]:
@@ -133,6 +132,10 @@ def _sim(asked: _Asked) -> dict[str, Any]:
         )
     plant = plants[asked.part]
     envelope = _envelope(asked)
+    same_part(plant, envelope)
+    if min(asked.kernel_s) < plant.step_s:  # no step would lie in a burst, and the boost of no burst is no number
+        short = f"--kernel {min(asked.kernel_s):g}: {plant.name} is simulated in steps of {plant.step_s:g} s"
+        raise Failure(f"{short}; ask for longer bursts")
     try:
         loop = Loop(period_s=asked.loop_s or plant.period_s, dead_s=plant.dead_s, step_s=plant.step_s)
         buckets = compile_envelope(envelope).buckets

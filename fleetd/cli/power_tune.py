@@ -13,6 +13,7 @@ from rich.table import Table
 
 from fleetd.cli.failure import BAD, Failure
 from fleetd.cli.jsonout import write_json
+from fleetd.cli.power_options import Number, same_part, writable
 from fleetd.config import ConfigError
 from fleetd.config.envelope import envelope_path, read_envelope
 from fleetd.config.plants import load_plants
@@ -21,8 +22,9 @@ from fleetd.core.power.compiler import Infeasible, compile_envelope
 from fleetd.core.power.setpoint import SetPoint, envelope_sha256
 from fleetd.core.power.tune import Candidate, Evaluate, Rung, Trial, Work, candidates, halving
 from fleetd.model.envelope import Envelope
+from fleetd.sim.duty import MOST_SAMPLES
 from fleetd.sim.plant import Loop
-from fleetd.sim.trials import Trials
+from fleetd.sim.trials import SETTLE, Trials
 from fleetd.system import RealClock
 
 SCHEMA = "fleetd.power.tune/1"
@@ -37,9 +39,9 @@ DAY_S = 86400.0
 @click.option("--firmware", required=True, help="Of the part; under another the set-point lapses.")
 @click.option("--phase", "phases", type=(float, float, float), multiple=True, metavar="DUTY SECONDS WEIGHT",
               help="A kind of phase: share in the burst, its length, share of the job. Repeatable.")  # fmt: skip
-@click.option("--seconds", type=click.FloatRange(0.01, 60), default=1.2, show_default=True, help="Of the last trials.")
+@click.option("--seconds", type=Number(0.01, 60), default=1.2, show_default=True, help="Of the last trials.")
 @click.option("--rungs", type=click.IntRange(1, 6), default=3, show_default=True, help="Rounds of halving.")
-@click.option("--days", type=click.FloatRange(0, 3650, min_open=True), default=30, show_default=True,
+@click.option("--days", type=Number(0.001, 3650), default=30, show_default=True,
               help="Until the set-point expires.")  # fmt: skip
 @click.option("--seed", type=click.IntRange(0), default=0, show_default=True)
 @click.option("--store", type=click.Path(path_type=Path, dir_okay=False), help="Where the set-point is stored.")
@@ -54,7 +56,12 @@ def tune_command(
 
     Exit codes: 0 found, 1 no candidate keeps the envelope, 2 usage.
     """
+    if not firmware.strip() or not firmware.isprintable():
+        raise Failure(f"--firmware {firmware!r:.80} names none: name the one that the part runs, as it tells it")
+    writable("--json", json_path)
+    writable("--store", store, replaced=True)
     limits, trials = _asked(envelope, part, phases, seed)
+    _fits(trials, seconds=seconds, rungs=rungs)
     tried = candidates(limits, base_hertz=trials.chip.clock_base_hertz)
     found: list[Rung] = []
     console = Console(stderr=True)
@@ -91,10 +98,7 @@ def _asked(name: str, part: str, phases: Sequence[tuple[float, float, float]], s
         raise Failure(str(error)) from None
     except Infeasible as error:
         raise Failure(f"{name}: {error}", exit_code=BAD) from None
-    if limits.tbp_watts != plant.chip.tbp_watts:
-        raise Failure(
-            f"--part {part}: it has a TBP of {plant.chip.tbp_watts:g} W, {limits.name} is for {limits.tbp_watts:g} W"
-        )
+    same_part(plant, limits)
     try:
         works = [Work(duty=duty, kernel_s=kernel, weight=weight) for duty, kernel, weight in phases or MIX]
     except ValueError as error:
@@ -102,6 +106,25 @@ def _asked(name: str, part: str, phases: Sequence[tuple[float, float, float]], s
     loop = Loop(period_s=plant.period_s, dead_s=plant.dead_s, step_s=plant.step_s)
     trials = Trials(chip=plant.chip, loop=loop, envelope=limits, works=works, low=plant.activity_low, seed=seed)
     return limits, trials
+
+
+def _fits(trials: Trials, *, seconds: float, rungs: int) -> None:
+    """Refuse phases that a trial could not show, and trials that memory could not hold. Raises Failure."""
+    shortest = seconds / 2 ** (rungs - 1)
+    for work in trials.works:
+        what = f"--phase {work.duty:g} {work.kernel_s:g} {work.weight:g}"
+        if work.kernel_s < trials.loop.step_s:
+            raise Failure(f"{what}: a burst is simulated in steps of {trials.loop.step_s:g} s; ask for a longer one")
+        if work.kernel_s / work.duty > (1 - SETTLE) * shortest:
+            raise Failure(
+                f"{what}: a cycle of {work.kernel_s / work.duty:g} s does not fit into the first trials of "
+                f"{shortest:g} s; raise --seconds or lower --rungs"
+            )
+    if trials.samples(seconds) > MOST_SAMPLES:
+        raise Failure(
+            f"--seconds, --phase: {trials.samples(seconds):.1g} simulated samples a trial are more than the "
+            f"{MOST_SAMPLES:.0e} that fit; ask for shorter trials or fewer phases"
+        )
 
 
 def _watched(trials: Trials, bar: Progress) -> Evaluate:

@@ -155,6 +155,7 @@ def _status_socket(config: AgentConfig, own: Owned, agent: Agent) -> StatusSocke
             faults=own.spool.faults(),
             driver_silent=own.sampler.driver_silent,
             stale_s=own.sampler.config.stale_after_seconds,
+            unheard=own.sampler.unheard,
             released_s=own.attachment.released_s,
         ),
     )

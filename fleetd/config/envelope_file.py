@@ -10,6 +10,8 @@ WATTS_LOW, WATTS_HIGH = 10.0, 10_000.0
 """No GPU draws less or more: a number outside is in another unit."""
 RATIO_HIGH = 10.0
 """No excursion comes near: a number above is a percentage."""
+SECONDS_LOW, SECONDS_HIGH = 1e-8, 86_400.0
+"""Shorter than any current can rise, longer than anyone provisions for: a slip of the unit or of a digit."""
 NONE_OF_A_DRIVER = (2**16 - 1, 2**32 - 1, 2**64 - 1)
 
 _DURATION = re.compile(r"([0-9]+(?:\.[0-9]+)?)(us|ms|s)")
@@ -26,6 +28,8 @@ def seconds(text: str | float, what: str) -> float:
     value = float(found[1]) / _PER_SECOND[found[2]]
     if value <= 0:
         raise ValueError(f"{what}: a duration of 0")
+    if not SECONDS_LOW <= value <= SECONDS_HIGH:
+        raise ValueError(f"{what}: {text!s:.40} is no time of a power envelope, from 10 ns to a day")
     return value
 
 

@@ -100,6 +100,8 @@ def chip_of(file: _ChipFile) -> Chip:
 class PlantFile:
     """One part."""
 
+    part: str
+    """Whose numbers it stands in for, as `sku` of an envelope: under another part's it is not simulated."""
     tbp_watts: float
     clock_mhz: ClockFile
     leak_watts: float
@@ -136,6 +138,8 @@ class Plant:
     """One simulated part, in base units."""
 
     name: str
+    part: str
+    """The part that it stands in for."""
     chip: Chip
     activity_high: float
     activity_low: float
@@ -159,6 +163,7 @@ def load_plants(path: Path | None = None) -> dict[str, Plant]:
     return {
         name: Plant(
             name=name,
+            part=plant.part,
             chip=plant.chip(),
             activity_high=plant.activity.high,
             activity_low=plant.activity.low,

@@ -5,12 +5,17 @@ import statistics
 from itertools import pairwise
 from pathlib import Path
 
+from fleetd.config.envelope_file import NONE_OF_A_DRIVER, WATTS_HIGH
 from fleetd.config.strict import ConfigError
 from fleetd.core.power.checker import Trace
 
 HEADER = "at_s,watts"
 MAX_LINES = 1_000_000
 """20 s at 20 µs: more is checked faster where it is made."""
+MAX_LINE_CHARS = 100
+"""No line of two numbers is longer; what is read of another file stays small."""
+MAX_SECONDS = 1e10
+"""Three centuries: seconds since 1970 are below it, milliseconds are not."""
 GAP_FACTOR = 10.0
 """A step of more than so many medians is a gap: what was drawn in it is unknown, not constant."""
 
@@ -41,8 +46,9 @@ def read_trace(path: Path) -> Trace:
 
 def _lines(path: Path) -> list[str]:
     try:
-        with path.open(encoding="utf-8") as file:
-            lines = [line.rstrip("\r\n") for _, line in zip(range(MAX_LINES + 2), file, strict=False)]
+        with path.open(encoding="utf-8-sig") as file:  # spreadsheets begin a file with a byte order mark
+            read = iter(lambda: file.readline(MAX_LINE_CHARS), "")
+            lines = [line.rstrip("\r\n") for _, line in zip(range(MAX_LINES + 2), read, strict=False)]
     except FileNotFoundError:
         raise ConfigError(path, None, "there is no such file") from None
     except OSError as error:
@@ -66,6 +72,13 @@ def _sample(path: Path, number: int, text: str) -> tuple[float, float]:
         raise ConfigError(path, number, f"`{text:.40}` is not two numbers") from None
     if not (math.isfinite(at_s) and math.isfinite(watts)):
         raise ConfigError(path, number, "a gap: the number is not finite; cut the trace there")
+    if abs(at_s) > MAX_SECONDS:
+        raise ConfigError(path, number, f"at_s {at_s:g} is no time in seconds; is it in another unit?")
     if watts < 0:
         raise ConfigError(path, number, f"{watts:g} W is no draw")
+    # Both would else be told as a broken envelope.
+    if watts in NONE_OF_A_DRIVER:
+        raise ConfigError(path, number, f"a gap: {watts:.0f} is what a driver says for `no value`; cut the trace there")
+    if watts > WATTS_HIGH:
+        raise ConfigError(path, number, f"{watts:g} W is no power of one GPU; is it in milliwatts, or a node's total?")
     return at_s, watts

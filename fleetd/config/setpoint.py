@@ -9,12 +9,16 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Literal
 
+from fleetd.config.envelope_file import watts
 from fleetd.config.strict import API_VERSION, ConfigError, read
 from fleetd.core.power.setpoint import SetPoint
 from fleetd.core.power.tune import Candidate, Profile
 
 KIND = "PowerSetPoint"
 _SHA256 = re.compile(r"[0-9a-f]{64}")
+
+CLOCK_LOW_HERTZ, CLOCK_HIGH_HERTZ = 1e8, 1e10
+"""No GPU is capped lower or higher: a number outside is in another unit."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -35,6 +39,11 @@ class _Spec:
 
     def __post_init__(self) -> None:
         self.candidate()
+        if self.raw_watts is not None:
+            watts(self.raw_watts, "raw_watts")
+        cap = self.clock_cap_hertz
+        if cap is not None and not CLOCK_LOW_HERTZ <= cap <= CLOCK_HIGH_HERTZ:
+            raise ValueError(f"clock_cap_hertz: {cap:g} Hz is no clock of a GPU; is it in megahertz?")
         if not _SHA256.fullmatch(self.envelope_sha256):
             raise ValueError("envelope_sha256: 64 hexadecimal digits")
         if not self.part or not self.firmware:
@@ -62,18 +71,32 @@ def setpoint_text(point: SetPoint) -> str:
     """Write a set-point as JSON, which is YAML too."""
     body = asdict(point)
     candidate = body.pop("candidate")
-    return json.dumps({"apiVersion": API_VERSION, "kind": KIND, "spec": candidate | body}, indent=2) + "\n"
+    document = {"apiVersion": API_VERSION, "kind": KIND, "spec": candidate | body}
+    return json.dumps(document, indent=2, ensure_ascii=False) + "\n"  # escapes of pairs are JSON, but not YAML
 
 
 def store_setpoint(path: Path, point: SetPoint) -> None:
-    """Replace the file at once: who reads it meets the old set-point or the new one. Raises ConfigError."""
-    fresh = path.with_name(f".{path.name}.new")
+    """Replace the file at once: who reads it meets the old set-point or the new one, also after a crash.
+
+    Two that store at the same time do not meet: each writes a file of its own, the later one stays.
+
+    Raises:
+        ConfigError: It cannot be written, or the path is a device or a pipe, which a file would replace.
+    """
+    fresh = path.parent / f".{path.name}.{os.getpid()}.new"
     try:
+        if path.exists() and not path.is_file():
+            raise ConfigError(path, None, "is not a regular file")
         with fresh.open("w", encoding="utf-8") as file:
             file.write(setpoint_text(point))
             file.flush()
             os.fsync(file.fileno())
         fresh.replace(path)
+        folder = os.open(path.parent, os.O_RDONLY)
+        try:
+            os.fsync(folder)
+        finally:
+            os.close(folder)
     except OSError as error:
         with contextlib.suppress(OSError):
             fresh.unlink()

@@ -96,6 +96,8 @@ def gate(
     faults: Faults,
     *,
     gpus: int,
+    missing: int,
+    unheard: Sequence[GpuId],
     silent_gpus: Sequence[GpuId],
     driver_silent: str,
     age_s: float | None,
@@ -106,6 +108,8 @@ def gate(
     Args:
         faults: What stands.
         gpus: How many GPUs the driver names.
+        missing: How many of them did not answer in the last round.
+        unheard: Those of them that have not answered at all, since the agent was started or holds the GPUs again.
         silent_gpus: Those of them that have been silent for too long.
         driver_silent: Code and reason when nobody answers, and that has been told; else "".
         age_s: Seconds since the last reading; None: there has been none.
@@ -120,17 +124,27 @@ def gate(
     if driver_silent:
         return Gate(readiness=Readiness.BAD, why=driver_silent)
     if silent_gpus:
-        count = len(silent_gpus)
-        who = silent_gpus[0] + (f" and {count - 1} more" if count > 1 else "")
-        why = f"{DRIVER_UNRESPONSIVE}: {count} of {gpus} GPUs do not answer: {who}"
+        why = f"{DRIVER_UNRESPONSIVE}: {len(silent_gpus)} of {gpus} GPUs do not answer: {_some(silent_gpus)}"
         return Gate(readiness=Readiness.BAD, why=why)
+    if why := _unknown(gpus, unheard, age_s, stale_s):
+        return Gate(readiness=Readiness.CANNOT_TELL, why=why)
+    who = f"{gpus - missing} of {gpus} GPUs answered in the last round" if missing else f"{gpus} GPUs answer"
+    return Gate(readiness=Readiness.READY, why=f"{who}, and no fault stands that forbids new work")
+
+
+def _unknown(gpus: int, unheard: Sequence[GpuId], age_s: float | None, stale_s: float) -> str:
+    """Why the readings do not tell; "" when they do."""
     if age_s is None:
-        return Gate(readiness=Readiness.CANNOT_TELL, why="no GPU has been read yet; wait for the agent's discovery")
+        return "no GPU has been read yet; wait for the agent's discovery"
     if age_s > stale_s:
-        return Gate(
-            readiness=Readiness.CANNOT_TELL, why=f"the last reading is {age_s:.0f} s old; look at the agent's log"
-        )
-    return Gate(readiness=Readiness.READY, why=f"{gpus} GPUs answer, and no fault stands that forbids new work")
+        return f"the last reading is {age_s:.0f} s old; look at the agent's log"
+    if unheard:  # an agent that has just been started cannot know that this one was silent before
+        return f"{len(unheard)} of {gpus} GPUs have not answered yet: {_some(unheard)}; wait for their first reading"
+    return ""
+
+
+def _some(gpus: Sequence[GpuId]) -> str:
+    return gpus[0] + (f" and {len(gpus) - 1} more" if len(gpus) > 1 else "")
 
 
 def _expired(one: Standing, now_s: float) -> bool:

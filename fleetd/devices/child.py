@@ -13,8 +13,14 @@ from contextlib import suppress
 from typing import Any
 
 _REPLY_BYTES_MAX = 1 << 20
+_SLICES = 4
+"""A deadline is waited for in so many pieces: when this process itself is stopped for a while (a virtual machine that
+is paused, a host that is overloaded), that uses up one of them, and an answer that came meanwhile is still read."""
 END_S = 1.0
 """How long its end may take when the agent ends: half of what the whole agent has."""
+_BUSY_END_S = 0.25
+"""The same while it is inside a call that nobody waits for any more: that takes milliseconds, or hangs. Nothing is lost
+by not waiting: it ends by itself when the call returns."""
 
 
 class ChildError(Exception):
@@ -49,6 +55,7 @@ class Child:
         self._reader = reader
         self._transport: asyncio.ReadTransport | None = None
         self._requests = 0
+        self._answered = 0
 
     @classmethod
     async def start(cls, vendor: str, environ: Mapping[str, str]) -> "Child":
@@ -79,17 +86,23 @@ class Child:
             self._process.stdin.write(line.encode())
         except OSError as error:
             raise ChildError(self._death()) from error
-        try:
-            async with asyncio.timeout(deadline_s):
-                reply = await self._reply(number)
-        except TimeoutError as error:
+        reply = await self._within(deadline_s, number)
+        if reply is None:
             whose = f" of {request['gpu']}" if "gpu" in request else ""
-            raise ChildHung(f"no answer to '{request['do']}'{whose} within {deadline_s:g} s") from error
+            raise ChildHung(f"no answer to '{request['do']}'{whose} within {deadline_s:g} s")
         if "error" in reply:
             raise Refusal(str(reply["error"]), missing=bool(reply.get("missing")))
         if "ok" not in reply:
             raise ChildError("the helper sent a reply that is none")
         return reply["ok"]
+
+    async def _within(self, deadline_s: float, number: int) -> dict[str, Any] | None:
+        """The reply to a request; None: there was none in time."""
+        for _ in range(_SLICES):
+            with suppress(TimeoutError):
+                async with asyncio.timeout(deadline_s / _SLICES):
+                    return await self._reply(number)
+        return None
 
     async def _reply(self, number: int) -> dict[str, Any]:
         while True:
@@ -102,8 +115,9 @@ class Child:
             try:
                 reply = json.loads(line)
                 answered = int(reply["id"])
-            except (ValueError, TypeError, KeyError) as error:
+            except (ValueError, TypeError, KeyError, OverflowError, RecursionError) as error:
                 raise ChildError(f"the helper sent something that is no reply: {line[:60]!r}") from error
+            self._answered = answered
             if answered == number:
                 return dict(reply)
             # Else: the answer to a request whose caller was cancelled.
@@ -112,8 +126,10 @@ class Child:
         with suppress(subprocess.TimeoutExpired):
             self._process.wait(timeout=0.1)  # its output is closed: it is ending, or broken enough to be given up
         code = self._process.returncode
-        how = "closed its output" if code is None else f"ended with exit code {code}"
-        return f"the helper {how}"
+        if code is None:
+            return "the helper closed its output"
+        # Below 0 a signal ended it, which the kernel's log may explain; else it had something to say.
+        return f"the helper ended with exit code {code}" + ("; the agent's log says why" if code > 0 else "")
 
     def abandon(self) -> None:
         """Stop talking to it, and ask it to end as soon as it can; does not wait."""
@@ -128,6 +144,8 @@ class Child:
         """Let it end by itself, with its library shut down; False when it has not by then (and is abandoned)."""
         assert self._process.stdin is not None  # noqa: S101 - opened above
         self._process.stdin.close()
+        if self._answered < self._requests:
+            within_s = min(within_s, _BUSY_END_S)
         try:
             async with asyncio.timeout(within_s):
                 while await self._reader.read(1 << 16):

@@ -1,9 +1,9 @@
 """The daemon's side of the helper processes: the `Devices` port over a vendor library that may hang, lie or die.
 
-One helper reads all GPUs in turn. When it hangs, the GPU it hung on is left alone until that call has returned, and for
-a growing time after; all others are asked at once, side by side, each through a helper of its own, so that several that
-hang together are found together. One of the helpers that answered goes on. A GPU that was left alone is asked again in
-the same way, so that it costs the others nothing when it hangs again.
+One helper reads all GPUs in turn. When it hangs, the GPU it hung on is left alone until that call has returned, and
+from its second hang on for a growing time; all others are asked at once, side by side, each through a helper of its
+own, so that several that hang together are found together. One of the helpers that answered goes on. A GPU that was
+left alone is asked again in the same way, so that it costs the others nothing when it hangs again.
 
 A library that is running names the GPUs that were there when it was initialised. When the kernel's list of devices
 changes, or a GPU has trouble, or after an hour, a fresh helper names them anew, and takes over if they are others.
@@ -12,8 +12,6 @@ changes, or a GPU has trouble, or after an hour, a fresh helper names them anew,
 import asyncio
 import os
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import MISSING, fields
-from typing import Any
 
 import structlog
 
@@ -21,6 +19,7 @@ from fleetd.devices.aside import Asides
 from fleetd.devices.child import Child
 from fleetd.devices.config import DevicesConfig
 from fleetd.devices.helpers import Helpers, Hung
+from fleetd.devices.inventory import named
 from fleetd.devices.pci import PciGpus
 from fleetd.devices.reader import PROCESSES
 from fleetd.devices.readings import Readings, process_ids
@@ -40,10 +39,7 @@ _PATIENCE = 2.0
 """A helper that has only just started, with others and on a host that may be busy, has so many times the deadline of a
 call: a GPU that is merely slow to be found must not be taken for one that hangs."""
 _KNOWN_MAX = 256
-_PARTITIONS_MAX = 64
-_GPU_FIELDS = frozenset(field.name for field in fields(Gpu))
-_NEEDED = frozenset(field.name for field in fields(Gpu) if field.default is MISSING)
-_LEFT_ALONE = "a call for it hung; it is left alone until that call returns, and for some time"
+_LEFT_ALONE = "a call for it hung; it is left alone until that call returns, or for some time"
 
 
 class HelperDevices:
@@ -123,7 +119,8 @@ class HelperDevices:
             if samples:
                 self._helpers.works()
                 return tuple(samples[entry.gpu] for entry in self._inventory if entry.gpu in samples)
-            error = DeviceError("; ".join(dict.fromkeys(troubles.values())))
+            told = "; ".join(dict.fromkeys(troubles.values()))
+            error = DeviceError(told or f"the {self._vendor} library names no GPU")
             if self._helpers.main is not None and len(self._asides) < len(self._inventory):
                 # Every GPU refuses: the driver was reloaded, or worse. Only a new start of the library finds out.
                 await self._helpers.retire(error)
@@ -157,7 +154,7 @@ class HelperDevices:
     async def _named(self, child: Child) -> tuple[Gpu, ...]:
         reply = await self._helpers.ask(child, {"do": "inventory"}, self._config.open_deadline_seconds, fatal=True)
         try:
-            return tuple(_gpu(entry) for entry in reply)
+            return named(reply)
         except (TypeError, KeyError) as cause:
             error = DeviceError(f"the {self._vendor} helper sent an inventory that is none")
             if child is self._helpers.main:
@@ -281,7 +278,7 @@ class HelperDevices:
             interval_s = self._config.slow_reading_interval_seconds
             missed = (now_s - self._slow_due_s[gpu]) // interval_s  # keeps the phase, so that the GPUs stay spread
             self._slow_due_s[gpu] += interval_s * (missed + 1)
-        self._asides.answered(gpu)
+        self._asides.answered(gpu, now_s=self._clock.elapsed_s())
         if not isinstance(reply, dict):
             raise DeviceError(f"the {self._vendor} helper sent a sample that is none")
         if PROCESSES in reply:
@@ -292,11 +289,3 @@ class HelperDevices:
             took_s = self._clock.elapsed_s() - now_s
             self._rests[gpu] = (sample, now_s + took_s / _BUSY_MAX_RATIO)
         return sample
-
-
-def _gpu(entry: Mapping[str, Any]) -> Gpu:
-    """Raises TypeError or KeyError when it is none."""
-    needed: dict[str, Any] = {name: entry[name] for name in _NEEDED}
-    optional: dict[str, Any] = {name: entry[name] for name in _GPU_FIELDS - _NEEDED if name in entry}
-    parts = optional.pop("partitions", ())
-    return Gpu(**needed, **optional, partitions=tuple(str(part) for part in parts)[:_PARTITIONS_MAX])

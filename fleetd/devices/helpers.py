@@ -57,6 +57,7 @@ class Helpers:
 
     async def ready(self) -> Child:
         """The working helper, started if there is none and one may be started. Raises DeviceError."""
+        self.reap()
         if self.main is not None:
             return self.main
         wait_s = self._not_before_s - self._clock.elapsed_s()

@@ -6,6 +6,7 @@ called: PCIe throughput comes from GPM.
 """
 
 from collections.abc import Mapping
+from contextlib import suppress
 from typing import Any
 
 from fleetd.devices.nvidia_calls import Calls, Field, scaled
@@ -188,7 +189,8 @@ class Gpm:
         self._calls = calls
         self._samples: list[Any] = []
         if support is not None and support.isSupportedDevice:
-            self._samples = [nvml.nvmlGpmSampleAlloc() for _ in range(2)]
+            with suppress(nvml.NVMLError):  # without these readings, and with all others
+                self._samples = [nvml.nvmlGpmSampleAlloc() for _ in range(2)]
         self._began = False
 
     def read(self) -> Mapping[str, Number]:

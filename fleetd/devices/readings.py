@@ -5,7 +5,6 @@ A reading beyond what its unit allows, or a counter that went backwards, is abse
 reset or a new driver starts it anew.
 """
 
-import math
 from collections.abc import Mapping
 from typing import Any
 
@@ -97,7 +96,7 @@ class Readings:
         if not isinstance(value, int | float) or isinstance(value, bool):
             return None
         low, high = _LIMITS_OF[name]
-        good = math.isfinite(value) and low <= value <= high
+        good = low <= value <= high  # false of NaN and of infinities, and no error for an integer of any length
         if good and _KINDS[name] == "counter":
             good = value >= self._counters.get((name, label), 0.0)
             self._counters[name, label] = float(value)

@@ -22,8 +22,8 @@ _REQUESTS_MAX = 8
 """Scrapes served side by side; one more is turned away at once, so that slow readers cannot pile threads up."""
 _REQUEST_S = 10.0
 """A client that has not sent its request and taken the answer by then is hung up on, however busy it looks."""
-_POLL_S = 0.5
-"""How long `close` may take; the thread wakes up so often for it."""
+_POLL_S = 0.1
+"""How long `close` may take, of the two seconds in which a daemon ends; the thread wakes up so often for it."""
 
 
 class Exporter:

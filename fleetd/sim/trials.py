@@ -15,6 +15,8 @@ WINDOWS = 80
 """Window lengths that the audit looks at, each at every offset."""
 SQUARES = 6
 """Hostile square waves beside the job, from a millisecond up: idle for a time, then everything for as long."""
+BLOCK = 50_000
+"""Steps that the audit takes at once: its own arrays are as long."""
 SETTLE = 0.3
 """Share of a trial before the clocks count: buckets begin empty."""
 
@@ -36,6 +38,10 @@ class Trials:
         for candidate in candidates:
             yield self.one(candidate, seconds)
 
+    def samples(self, seconds: float) -> float:
+        """Steps times scenarios of a trial; its arrays take 24 bytes for each."""
+        return seconds / self.loop.step_s * (len(self.works) + SQUARES)
+
     def one(self, candidate: Candidate, seconds: float) -> Trial:
         """Try one. Raises Infeasible."""
         scenarios = len(self.works) + SQUARES
@@ -51,7 +57,8 @@ class Trials:
         audit = WindowAudit(
             self.envelope, step_s=step_s, steps=window_steps(self.envelope, step_s, WINDOWS), scenarios=scenarios
         )
-        audit.push(trace.power_watts)
+        for first in range(0, len(trace.power_watts), BLOCK):
+            audit.push(trace.power_watts[first : first + BLOCK])
         clocks = trace.busy_clock_hertz(after_s=SETTLE * seconds)[: len(self.works)]
         boosts = [float(clock) / self.chip.clock_base_hertz for clock in clocks]
         return Trial(

@@ -88,6 +88,36 @@ def test_it_runs_an_order_from_the_uplink_and_stops_when_told(tmp_path: Path) ->
     asyncio.run(case())
 
 
+def test_the_gpus_are_let_go_while_other_loops_still_end(tmp_path: Path) -> None:
+    """A burn-in may take most of the time that the whole end has."""
+
+    async def case() -> None:
+        bench = Bench(tmp_path)
+        closed, closed_meanwhile = asyncio.Event(), False
+
+        async def close() -> str:
+            closed.set()
+            return ""
+
+        async def slow_to_end() -> None:
+            nonlocal closed_meanwhile
+            try:
+                await asyncio.Event().wait()
+            finally:
+                await closed.wait()
+                closed_meanwhile = True
+
+        bench.devices.close = close  # type: ignore[method-assign]
+        bench.agent._companions = {"burnin": slow_to_end}
+        life = asyncio.create_task(bench.agent.run(bench.stop))
+        await bench.uplink.said_hello.wait()
+        bench.stop.set()
+        await life
+        assert closed_meanwhile
+
+    asyncio.run(case())
+
+
 def test_a_reload_is_told_to_the_service_manager_from_its_beginning_to_its_end(tmp_path: Path) -> None:
     async def case() -> None:
         bench = Bench(tmp_path)

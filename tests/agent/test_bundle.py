@@ -217,6 +217,14 @@ def test_the_same_evidence_gives_the_same_bytes_and_is_bounded(tmp_path: Path, s
         ("at 2026-11-30T08:30:40.646429Z std::string", "at 2026-11-30T08:30:40.646429Z std::string"),
         ("serial console on ttyS0", "serial console on ttyS0"),
         ("a@b.example wrote", "[mail-1] wrote"),
+        ("ran `x --password hunter2 --token=t -v`", "ran `x --password [secret] --token=[secret] -v`"),
+        ("x --token --verbose", "x --token --verbose"),
+        ("psk=a pwd: b AWS_ACCESS_KEY_ID=c", "psk=[secret] pwd: [secret] AWS_ACCESS_KEY_ID=[secret]"),
+        ("got eyJhbGciOiJIUzI1NiJ9.eyJzdWIiOiIxIn0.abc-_9, bad", "got [secret], bad"),
+        (
+            'job{gpu="1",job_id="77",user="ann",account="phys",pod="p\\"q",container=""} 1',
+            'job{gpu="1",job_id="77",user="[user-1]",account="[account-1]",pod="[pod-1]",container=""} 1',
+        ),
     ],
 )
 def test_secrets_and_names_go_and_evidence_stays(text: str, after: str) -> None:
@@ -228,6 +236,12 @@ def test_known_names_go_wherever_they_stand_as_words() -> None:
     assert (
         redactor.text("a has GPU-0, not GPU-01: a.example/a") == "[host-1] has [gpu-1], not GPU-01: [host-2]/[host-1]"
     )
+
+
+def test_a_host_is_told_however_it_is_written_and_its_domain_goes_with_it() -> None:
+    redactor = Redactor([("host", "node17"), ("gpu", "card-1")])
+    text = redactor.text("NODE17, node17.site.example: card-1.power on node17. Node170 is another.")
+    assert text == "[host-1], [host-1]: [gpu-1].power on [host-1]. Node170 is another."
 
 
 @given(

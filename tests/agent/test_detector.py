@@ -3,6 +3,7 @@
 import asyncio
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -40,7 +41,8 @@ class Bench:
             self.spool.ended(self.detector.take_cleared())
 
     def readiness(self) -> Readiness:
-        return gate(self.spool.faults(), gpus=2, silent_gpus=(), driver_silent="", age_s=1.0, stale_s=30.0).readiness
+        healthy: dict[str, Any] = {"gpus": 2, "missing": 0, "unheard": (), "silent_gpus": (), "driver_silent": ""}
+        return gate(self.spool.faults(), **healthy, age_s=1.0, stale_s=30.0).readiness
 
 
 def test_an_episode_is_one_finding_with_the_catalogues_word_on_it() -> None:
@@ -166,6 +168,21 @@ def test_bad_stays_bad_over_a_restart_and_a_reboot_asks_the_controller(tmp_path:
     assert (one.lasts, one.last_s) == (False, clock.now_s)
     assert one.why == next(iter(first.faults().values())).why
     assert agent("another boot").faults() == {}
+
+
+def test_what_a_full_disk_refused_is_on_it_as_soon_as_there_is_room(tmp_path: Path) -> None:
+    folder = tmp_path / "state"
+    file = StandingFile(folder / "standing.json", BOOT)
+    spool = StandingSpool(FakeSpool(), catalogue=CATALOGUE, clock=FakeClock(), file=file)
+    clock = FakeClock()
+    detector = Detector(host=HOST, boot_id=BOOT, catalogue=CATALOGUE, spool=spool, clock=clock, config=DetectConfig())
+    sick = (replace(CALM, row_remap_failed_ratio=1.0),)
+    detector.round(sick, INVENTORY, {})
+    assert not file.saved
+    folder.mkdir()  # now there is room
+    spool.ended(())
+    assert file.saved
+    assert list(StandingFile(folder / "standing.json", BOOT).load(now_s=0.0)) == [(codes.REMAP_FAILED, gpu(0).gpu)]
 
 
 @pytest.mark.parametrize("text", ["", "[]", "{}", '{"boot_id": "boot-1", "faults": [{"code": 1}]}', "\udcff"])

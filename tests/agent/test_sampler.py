@@ -6,6 +6,7 @@ from dataclasses import fields
 
 import pytest
 
+from fleetd.agent.attachment import Attachment
 from fleetd.agent.sampler import Sampler, SamplerConfig
 from fleetd.model.finding import DeviceFault, FaultClass, Scope
 from fleetd.ports import DeviceError, DriverMissing
@@ -155,6 +156,34 @@ def test_a_changed_inventory_is_announced() -> None:
 def test_a_configuration_that_cannot_work_is_refused(name: str) -> None:
     with pytest.raises(ValueError, match=f"{name}: 0.0 is not above 0"):
         SamplerConfig(**{name: 0.0})
+
+
+def test_a_gpu_counts_as_heard_from_its_first_answer_on_until_the_gpus_are_released() -> None:
+    async def case() -> None:
+        clock = FakeClock()
+        answering = {0, 2, 3}
+        attachment = Attachment(FakeDevices(clock, lambda _: answering), clock=clock)
+        sampler = Sampler(
+            host=HOST, boot_id=BOOT, devices=attachment, spool=FakeSpool(), clock=clock, config=SamplerConfig()
+        )
+        assert sampler.unheard == (), "before the discovery nobody is known"
+        await sampler.sample_once()
+        assert sampler.unheard == ("GPU-1",)
+        answering.add(1)
+        await sampler.sample_once()
+        answering.discard(1)
+        await sampler.sample_once()
+        assert sampler.unheard == (), "it is silent now, which is another matter"
+        await attachment.release(60.0)
+        await sampler.sample_once()
+        assert len(sampler.unheard) == 4
+
+    asyncio.run(case())
+
+
+def test_an_interval_that_leaves_the_driver_no_pause_is_refused() -> None:
+    with pytest.raises(ValueError, match=r"^interval_seconds: 0\.001 is below 0\.05"):
+        SamplerConfig(interval_seconds=0.001)
 
 
 def test_readings_that_are_stale_before_the_next_are_refused() -> None:

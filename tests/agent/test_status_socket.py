@@ -47,6 +47,8 @@ def status(
     age_s: float | None = 0.5,
     silent: tuple[GpuId, ...] = (),
     released_s: float | None = None,
+    answering: int = 2,
+    unheard: tuple[GpuId, ...] = (),
 ) -> dict[str, Any]:
     return document(
         host=HOST,
@@ -54,7 +56,7 @@ def status(
         version="0.1.0",
         status=AgentStatus(
             inventory=(gpu(0), gpu(1)),
-            samples=(GpuSample(gpu=GpuId("GPU-0"), at_s=0.0),),
+            samples=tuple(GpuSample(gpu=GpuId(f"GPU-{index}"), at_s=0.0) for index in range(answering)),
             samples_age_s=age_s,
             silent_gpus=silent,
             overruns_total=0,
@@ -70,6 +72,7 @@ def status(
         faults={(one.code, one.gpu): one for one in faults},
         driver_silent="",
         stale_s=30.0,
+        unheard=unheard,
         released_s=released_s,
     )
 
@@ -105,6 +108,14 @@ def test_check_says_ready(serve: Callable[[dict[str, Any]], Path]) -> None:
     result = check(serve(status()))
     assert result.exit_code == 0
     assert result.output == "ready: 2 GPUs answer, and no fault stands that forbids new work\n"
+
+
+def test_check_cannot_tell_of_a_gpu_that_has_not_answered_since_the_start(
+    serve: Callable[[dict[str, Any]], Path],
+) -> None:
+    result = check(serve(status(answering=1, unheard=(GpuId("GPU-1"),))))
+    assert result.exit_code == 3
+    assert "fleetd: cannot tell: 1 of 2 GPUs have not answered yet: GPU-1" in result.output
 
 
 def test_s21_check_names_the_fault_and_exits_1(serve: Callable[[dict[str, Any]], Path]) -> None:
@@ -218,7 +229,7 @@ def test_a_socket_left_by_a_killed_agent_is_replaced_and_a_file_is_not(tmp_path:
 
 
 def test_agent_status_shows_gpus_and_their_events(serve: Callable[[dict[str, Any]], Path]) -> None:
-    path = serve(status(XID))
+    path = serve(status(XID, answering=1))
     result = CliRunner().invoke(agent_command, ["status", "--socket", str(path)])
     assert result.exit_code == 0
     assert "GPU 1: fatal: nvidia.xid.79: XID79 on 0000:01:00 (clears: on_test(smoke))" in result.output

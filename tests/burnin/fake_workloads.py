@@ -88,7 +88,7 @@ class Misbehaving(Honest):
     def struck(self, ctx: Context) -> bool:
         match ctx.inject.fault if ctx.inject is not None else "":
             case "F12":
-                signal.pause()
+                _hang()
             case "F01":
                 os.kill(os.getpid(), signal.SIGSEGV)
             case "F05":
@@ -107,6 +107,12 @@ def _first_two() -> bool:
             continue
         return True
     return False
+
+
+def _hang() -> None:
+    """Say so to whoever looks at the directory of the run, and answer no more."""
+    _first_two()
+    signal.pause()
 
 
 class Stillborn(Honest):

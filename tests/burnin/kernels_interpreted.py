@@ -12,7 +12,8 @@ from burnin.kernels import checksum as checksum_kernel
 from burnin.kernels import embedding as embedding_kernel
 from burnin.kernels import fill, functions, gemm, units
 from burnin.kernels import memory as memory_kernel
-from burnin.words import MASK64, RAW_BITS, derive, signed32
+from burnin.keys import MASK64, derive
+from burnin.words import RAW_BITS, signed32
 from burnin.workloads import attention, embedding, integers, memory
 
 

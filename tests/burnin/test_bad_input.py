@@ -82,7 +82,7 @@ def test_amd_without_partitions_is_no_kind_of_its_own(monkeypatch: pytest.Monkey
 def test_users_are_named_by_process_and_only_those_of_chosen_gpus_count() -> None:
     devices = tuple(replace(device(), gpu=f"GPU-{i}", index=i) for i in (0, 4))
     why = in_use(devices, {"GPU-4": (17, 90), "GPU-2": (5,), "GPU-0": ()})
-    assert why == "in use: GPU 4 by process 17, 90; end them, choose others with --devices, or add --force"
+    assert why == "in use: GPU 4 by process 17, 90"
     assert in_use(devices[:1], {"GPU-4": (17,)}) == ""
 
 

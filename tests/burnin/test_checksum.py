@@ -6,8 +6,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from burnin import checksum as cs
+from burnin.keys import MASK64, derive
 from burnin.seed import fill_bits
-from burnin.words import MASK32, MASK64, derive, segment_keys
+from burnin.words import MASK32, segment_keys
 
 BYTES = torch.uint8
 

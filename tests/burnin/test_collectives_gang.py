@@ -25,6 +25,8 @@ GPUS = ("A", "B", "C")
 CASES = ("all-reduce bf16 16KiB gloo", "reduce-scatter int32 16KiB gloo", "all-gather fp16 16KiB gloo",
          "all-to-all fp32 16KiB gloo", "broadcast bf16 16KiB gloo")  # fmt: skip
 Heard = list[tuple[str, Answer]]
+SHORT_S = 5.0
+"""For a transfer that never ends; three processes must be able to join in it on a machine that is busy with others."""
 
 
 class Harness:
@@ -115,14 +117,14 @@ def evidence(deaths: list[Death]) -> Evidence:
 
 
 def test_a_rank_that_stays_away_is_unresponsive(harness: Callable[..., Harness]) -> None:
-    made = harness(deadline_s=1.0)
+    made = harness(deadline_s=SHORT_S)
     assert made.vote("fake_collectives:Broken", CASES[:1], faults="F02") == []
     assert [(death.gpu, death.kind) for death in made.children.deaths] == [("B", DeathKind.HANG)] * 2
     assert set(unresponsive(evidence(made.children.deaths))) == {"B"}
 
 
 def test_a_transfer_in_which_all_hang_ends_and_blames_nobody(harness: Callable[..., Harness]) -> None:
-    made = harness(deadline_s=1.0)
+    made = harness(deadline_s=SHORT_S)
     assert made.vote("fake_collectives:Broken", CASES[:1], faults="F03", gpus="ABC") == []
     assert {death.kind for death in made.children.deaths} == {DeathKind.HANG}
     assert {death.gpu for death in made.children.deaths} == set(GPUS)
@@ -190,7 +192,7 @@ def test_sigterm_ends_a_run_within_a_collective_and_leaves_no_process(tmp_path: 
         select.select((), (), (), 0.02)
     begun_s = time.monotonic()
     os.kill(process.pid, signal.SIGTERM)
-    assert process.wait(timeout=6) == 3
+    assert process.wait(timeout=12) == 3
     assert time.monotonic() - begun_s < 4  # two seconds, doubled for a machine that is busy with other tests
     process.stderr.close()
     assert json.loads((tmp_path / "report.json").read_text())["verdict"] == "not_judged"

@@ -13,7 +13,7 @@ from burnin.collectives.reduce import CollectiveExact
 from burnin.evidence import Cast, Evidence
 from burnin.judge import judge
 from burnin.links import CLEAN, LINK_TESTS
-from burnin.spec import Ballot, Case, Device, FaultClass, Inject
+from burnin.spec import Ballot, Case, Device, FaultClass, Inject, Verdict
 from burnin.tests import TESTS
 from burnin.workloads import Context
 from burnin.workloads.overlap import Lane, float_lanes
@@ -89,16 +89,36 @@ def test_what_runs_beside_a_collective_is_held_against_itself_alone(monkeypatch:
     assert GOOD[0][0] not in dict(ballot.fingerprints)
 
 
-def test_the_gpu_whose_work_is_wrong_beside_a_collective_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+def judged(gpus: int, wrong: set[int], monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, FaultClass]]:
+    """Whom a run blames in which some GPUs computed wrong beside a collective."""
     good = cast(CASES[0], context())
-    monkeypatch.setattr(crowd, "float_lanes", disturbed)
-    bad = cast(CASES[0], context())
-    devices = tuple(Device(gpu=f"g{i}", index=i, sku="s", sm_count=1, memory_bytes=1, vote_key="k") for i in range(4))
+    with monkeypatch.context() as patch:
+        patch.setattr(crowd, "float_lanes", disturbed)
+        bad = cast(CASES[0], context())
+    devices = tuple(
+        Device(gpu=f"g{i}", index=i, sku="s", sm_count=1, memory_bytes=1, vote_key="k") for i in range(gpus)
+    )
     casts = tuple(
-        Cast(gpu=device.gpu, test="overlap.links", ballot=bad if device.index == 2 else good) for device in devices
+        Cast(gpu=device.gpu, test="overlap.links", ballot=bad if device.index in wrong else good) for device in devices
     )
     evidence = Evidence(devices=devices, cases={("overlap.links", CASES[0].name): CASES[0]}, quotas={}, casts=casts)
-    assert [(one.gpu, one.fault) for one in judge(evidence).culprits] == [("g2", FaultClass.LINK)]
+    result = judge(evidence)
+    assert result.verdict is Verdict.FAIL
+    return [(one.gpu, one.fault) for one in result.culprits]
+
+
+def test_the_gpu_whose_work_is_wrong_beside_a_collective_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert judged(4, {2}, monkeypatch) == [("g2", FaultClass.LINK)]
+
+
+def test_of_two_gpus_the_one_whose_own_work_is_wrong_is_named_and_not_its_partner(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    assert judged(2, {1}, monkeypatch) == [("g1", FaultClass.LINK)]
+
+
+def test_own_work_that_is_wrong_on_several_gpus_at_once_is_the_librarys(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert judged(4, {0, 1, 3}, monkeypatch) == []
 
 
 def test_the_table_knows_it_as_a_test_over_links() -> None:

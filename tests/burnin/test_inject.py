@@ -234,6 +234,14 @@ def test_faults_that_can_strike_pass_and_spare_other_operations(fault: str) -> N
             assert Injector(inject(fault)).hit(output())
 
 
+@pytest.mark.parametrize("fault", ["F16", "F17", "F18"])
+def test_links_are_struck_in_company_too(fault: str) -> None:
+    reduced = Case(test="overlap.links", name="all-reduce int32 16KiB", dtype="int32", exact=True, rate_name="x")
+    check(inject(fault), [reduced])
+    with pytest.raises(SpecError, match="strikes none"):
+        check(inject(fault), [Case(test="overlap", name="exact lanes", dtype="bf16", exact=True, rate_name="x")])
+
+
 def test_a_broken_operation_spares_the_others_of_its_case() -> None:
     with scene(Scene(case=struck_case("F07.dq"))):
         assert Injector(inject("F07.dq")).hit(output(), op="dq")

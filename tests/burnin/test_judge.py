@@ -1,6 +1,7 @@
 """The judge's tables: from ballots, proofs, deaths and counters to classes. No torch, no processes."""
 
 from collections.abc import Callable
+from dataclasses import replace
 
 import pytest
 
@@ -234,6 +235,24 @@ def test_too_little_work_is_not_judged() -> None:
     lazy = Evidence(devices=little.devices, cases=little.cases, casts=little.casts, quotas=quotas)
     assert judge(lazy).verdict is Verdict.NOT_JUDGED
     assert "too little work" in judge(lazy).why
+
+
+def test_one_case_of_which_too_little_was_done_is_not_made_up_for_by_the_others() -> None:
+    some = evidence(3, casts=votes(3, {}))
+    case = replace(some.cases[EXACT, "c"], name="d")
+    few = tuple(replace(c, ballot=replace(c.ballot, case="d", launches=1)) for c in some.casts)
+    quotas = {EXACT: Quota(min_launches=2, min_bytes=1)}
+    result = judge(replace(some, cases={**some.cases, (EXACT, "d"): case}, casts=some.casts + few, quotas=quotas))
+    assert (result.verdict, result.why) == (Verdict.NOT_JUDGED, f"{EXACT}: too little work: 1 launches of d")
+
+
+def test_launches_that_do_not_count_leave_their_case_open_however_much_else_was_done() -> None:
+    lazy, *others = votes(4, {}, seed=2, iteration=2)
+    lazy = replace(lazy, ballot=replace(lazy.ballot, launches=0))
+    some = evidence(4, casts=(*votes(4, {}), lazy, *others))
+    result = judge(replace(some, quotas={EXACT: Quota(min_launches=4, min_bytes=4096)}))
+    assert [gpu.verdict.value for gpu in result.gpus] == ["not_judged", "pass", "pass", "pass"]
+    assert "c: 4 launches that do not count" in result.why
 
 
 def test_proofs_rotate_over_gpus_and_end() -> None:

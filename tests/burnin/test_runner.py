@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from burnin.evidence import Cast
 from burnin.options import Options
 from burnin.progress import Lines
 from burnin.report import build
@@ -18,6 +19,8 @@ from burnin.stop import Stop
 from burnin.tests import TESTS, Declaration, Effort
 
 Runner = Callable[..., Result]
+QUIET_S = 50.0
+"""Longer than any silence of a sane process, and twice of it less than a test may take."""
 
 
 class _Silent:
@@ -30,12 +33,39 @@ class _Silent:
         pass
 
 
-def table(workload: str, *, quiet_seconds: float = 60.0) -> dict[str, Declaration]:
+class Patience(Lines):
+    """A progress, and a clock: it stands still until a process that hangs is all that the run waits for.
+
+    A process that hangs leaves a trace in the directory of the run; the others have answered when their ballots came.
+    So it does not matter how slow this machine is.
+    """
+
+    def __init__(self, others: int) -> None:
+        super().__init__(_Silent(), monotonic=lambda: 0.0)  # type: ignore[arg-type]  # it only needs these two
+        self._others, self._answered, self._hung, self._now_s = others, 0, 0, 0.0
+
+    def test(self, test: str, effort: Effort) -> None:
+        self._answered = 0
+        super().test(test, effort)
+
+    def cast(self, cast: Cast) -> None:
+        self._answered += 1
+        super().cast(cast)
+
+    def monotonic(self) -> float:
+        hung = len(list(Path().glob("was-here-*")))
+        if hung > self._hung and self._answered == self._others:
+            self._hung += 1
+            self._now_s += QUIET_S + 1
+        return self._now_s
+
+
+def table(workload: str) -> dict[str, Declaration]:
     exact = replace(
         TESTS["gemm.exact"],
         workload=f"fake_workloads:{workload}",
         efforts={"sim": Effort(launches=2, rounds=1)},
-        quiet_seconds=quiet_seconds,
+        quiet_seconds=QUIET_S,
         min_launches=2,
     )
     return {"selftest": TESTS["selftest"], "health": TESTS["health"], "gemm.exact": exact}
@@ -46,11 +76,14 @@ def burn(monkeypatch: pytest.MonkeyPatch) -> Runner:
     """Runs a table on three simulated GPUs in children of this process."""
     monkeypatch.syspath_prepend(str(Path(__file__).parent))
 
-    def burning(tests: dict[str, Declaration], *, fault: str = "", gpus: int = 3, level: str = "smoke") -> Result:
+    def burning(
+        tests: dict[str, Declaration], *, fault: str = "", gpus: int = 3, patience: Patience | None = None
+    ) -> Result:
         inject = (Inject(gpu=1, fault=fault, rate=1.0, seed=1),) if fault else ()
-        options = Options(backend="sim", level=level, seed=4, host="h01", gpus=gpus, inject=inject)
-        progress = Lines(_Silent(), monotonic=time.monotonic)  # type: ignore[arg-type]  # it only needs these two
-        return run(options, stop=Stop(), progress=progress, monotonic=time.monotonic, wall=time.time, table=tests)
+        options = Options(backend="sim", level="smoke", seed=4, host="h01", gpus=gpus, inject=inject)
+        progress = patience or Lines(_Silent(), monotonic=time.monotonic)  # type: ignore[arg-type]  # see above
+        clock = patience.monotonic if patience is not None else time.monotonic
+        return run(options, stop=Stop(), progress=progress, monotonic=clock, wall=time.time, table=tests)
 
     return burning
 
@@ -78,8 +111,11 @@ def test_a_self_test_that_misses_leaves_the_run_unjudged(burn: Runner) -> None:
     assert {test["id"]: test["verdict"] for test in report["tests"]} == {"selftest": "not_judged", "health": "pass"}
 
 
-def test_a_gpu_that_hangs_twice_is_unresponsive_and_the_others_go_on(burn: Runner) -> None:
-    result = burn(table("Misbehaving", quiet_seconds=0.4), fault="F12")
+def test_a_gpu_that_hangs_twice_is_unresponsive_and_the_others_go_on(
+    burn: Runner, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    result = burn(table("Misbehaving"), fault="F12", patience=Patience(others=2))
     assert blamed(result) == {1: FaultClass.UNRESPONSIVE}
     assert [death.kind.value for death in result.evidence.deaths] == ["hang", "hang"]
     assert [gpu.verdict.value for gpu in result.judgement.gpus] == ["pass", "fail", "pass"]
@@ -165,7 +201,7 @@ def test_a_gpu_that_hangs_under_the_self_test_is_unresponsive_and_no_missed_plan
     burn: Runner, gpus: int, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    result = burn(table("Stuck", quiet_seconds=0.4), gpus=gpus)
+    result = burn(table("Stuck"), gpus=gpus, patience=Patience(others=gpus - 1))
     (culprit,) = result.judgement.culprits
     assert (result.judgement.verdict, culprit.fault) == (Verdict.FAIL, FaultClass.UNRESPONSIVE)
     assert sum(gpu.verdict is Verdict.PASS for gpu in result.judgement.gpus) == gpus - 1

@@ -30,6 +30,9 @@ ENTRIES = {
 }  # fmt: skip
 
 
+LIMIT_S = 300
+"""Of one run, on a machine that is busy with many others; alone it takes a few seconds."""
+pytestmark = pytest.mark.timeout(2 * LIMIT_S + 60)
 KINDS = ("--test", "gemm.exact", "--test", "int", "--test", "step")
 """A test of each kind: tiles and a proof by Freivalds, a recipe that the CPU computes again, a trace of operations."""
 
@@ -39,7 +42,9 @@ def command(*arguments: str) -> list[str]:
 
 
 def burn(*arguments: str) -> tuple[int, dict[str, Any], str]:
-    done = subprocess.run(command("--json", "-", *arguments), capture_output=True, text=True, timeout=100, check=False)
+    done = subprocess.run(
+        command("--json", "-", *arguments), capture_output=True, text=True, timeout=LIMIT_S, check=False
+    )
     return done.returncode, json.loads(done.stdout) if done.stdout else {}, done.stderr
 
 
@@ -54,24 +59,25 @@ def steady(report: dict[str, Any]) -> dict[str, Any]:
 
 @pytest.fixture(scope="module")
 def faulty(tmp_path_factory: pytest.TempPathFactory) -> tuple[int, dict[str, Any], Path]:
-    """Eight GPUs, the sixth with a persistent multi-bit fault; all three kinds of report."""
+    """Four GPUs, the third with a persistent multi-bit fault; all three kinds of report."""
     folder = tmp_path_factory.mktemp("faulty")
     files = [f"--{kind}={folder / kind}" for kind in ("json", "html", "junit")]
     done = subprocess.run(
-        command("--gpus", "8", "--seed", "11", "--inject", "gpu=5,fault=F03", *KINDS, *files),
+        command("--gpus", "4", "--seed", "11", "--inject", "gpu=2,fault=F03", *KINDS, *files),
         capture_output=True,
         text=True,
-        timeout=100,
+        timeout=LIMIT_S,
         check=False,
     )
-    assert "INJECTING fault F03 on GPU 5" in done.stderr
-    assert "culprit: GPU 5 (SIM-h01-05), chip-persistent" in done.stdout
+    assert "INJECTING fault F03 on GPU 2" in done.stderr
+    assert "culprit: GPU 2 (SIM-h01-02), chip-persistent" in done.stdout
     return done.returncode, json.loads((folder / "json").read_text()), folder
 
 
 def test_a_clean_host_passes() -> None:
     code, report, _ = burn("--gpus", "8", "--seed", "11")
     assert (code, report["verdict"], report["exit_code"]) == (0, "pass", 0)
+    assert not any("no verdict of level" in note for note in report["notes"])
     assert report["culprits"] == report["signatures"] == report["not_run"] == report["deaths"] == []
     assert {gpu["verdict"] for gpu in report["gpus"]} == {"pass"}
     assert report["clean"]["launches"] == sum(test["launches"] for test in report["tests"]) > 1000
@@ -91,11 +97,12 @@ def test_the_bad_gpu_is_named(faulty: tuple[int, dict[str, Any], Path]) -> None:
     code, report, _ = faulty
     assert (code, report["verdict"], report["exit_code"]) == (1, "fail", 1)
     assert [(one["gpu"], one["index"], one["class"]) for one in report["culprits"]] == [
-        ("SIM-h01-05", 5, "chip-persistent")
+        ("SIM-h01-02", 2, "chip-persistent")
     ]
-    assert [gpu["verdict"] for gpu in report["gpus"]] == ["pass"] * 5 + ["fail"] + ["pass"] * 2
-    assert {one["gpu"] for one in report["signatures"]} == {"SIM-h01-05"}
+    assert [gpu["verdict"] for gpu in report["gpus"]] == ["pass", "pass", "fail", "pass"]
+    assert {one["gpu"] for one in report["signatures"]} == {"SIM-h01-02"}
     planted = report["injected"][0]
+    assert "the tests were named: this is no verdict of level smoke" in report["notes"]
     assert planted["fired"] > 0
     assert planted["found"] is True
 
@@ -108,7 +115,7 @@ def test_the_report_has_exactly_the_keys_of_its_schema(faulty: tuple[int, dict[s
         assert report[name], name
         assert all(set(entry) == keys for entry in report[name]), name
     felt = [gpu for test in report["tests"] for gpu in test["gpus"]]
-    assert {len(test["gpus"]) for test in report["tests"] if test["launches"] and test["id"] != "selftest"} == {8}
+    assert {len(test["gpus"]) for test in report["tests"] if test["launches"] and test["id"] != "selftest"} == {4}
     for name in ("temperature_celsius", "power_watts", "sm_clock_hertz"):  # of every GPU in every test, and of a wrong
         assert all(gpu[name]["min"] <= gpu[name]["mean"] <= gpu[name]["max"] for gpu in felt)
     assert any(one["power_watts"] for one in report["signatures"])
@@ -125,7 +132,7 @@ def test_signatures_localise_and_can_be_repeated(faulty: tuple[int, dict[str, An
     assert elements["period"] % 16 == 0  # F03 strikes every 16th to 128th element
     assert sum(elements["bits"].values()) >= 2 * elements["count"]  # and flips at least two bits of each
     assert any(one["op"] for one in signatures if one["test"] == "step")
-    assert all("--seed 11" in one["reproduce"] and "--gpus 8" in one["reproduce"] for one in signatures)
+    assert all("--seed 11" in one["reproduce"] and "--gpus 4" in one["reproduce"] for one in signatures)
 
 
 def test_junit_and_page(faulty: tuple[int, dict[str, Any], Path]) -> None:
@@ -133,11 +140,11 @@ def test_junit_and_page(faulty: tuple[int, dict[str, Any], Path]) -> None:
     suite = ET.parse(folder / "junit").getroot()  # noqa: S314 - our own file
     assert int(suite.attrib["tests"]) == len(suite) == len(report["tests"]) + len(report["gpus"])
     failed = [case.attrib["name"] for case in suite if case.find("failure") is not None]
-    assert "SIM-h01-05" in failed
+    assert "SIM-h01-02" in failed
     assert len(failed) == int(suite.attrib["failures"])
     page = (folder / "html").read_text(encoding="utf-8")
     assert page.startswith("<!doctype html>")
-    assert "SIM-h01-05" in page
+    assert "SIM-h01-02" in page
     assert "src=" not in page
     assert "http" not in page
     assert {path.name for path in folder.iterdir()} == {"json", "html", "junit"}
@@ -179,6 +186,7 @@ def test_a_fault_that_never_fires_is_not_judged() -> None:
         (["--inject", "gpu=1,fault=F99"], 2, "unknown fault 'F99'"),
         (["--test", "int", "--inject", "gpu=1,fault=F12"], 2, "needs floats, but all chosen cases are integer"),
         (["--test", "gemm.vote", "--inject", "gpu=1,fault=F08.hot"], 2, "no device gets that hot in them here"),
+        (["--backend", "cpu", "--test", "thermal", "--inject", "gpu=1,fault=F99"], 2, "unknown fault 'F99'"),
         (["--devices", "7"], 2, "no device '7'"),
         (["--backend", "cuda"], 3, "--backend sim"),
     ],
@@ -191,7 +199,7 @@ def test_what_only_the_devices_can_refuse(arguments: list[str], code: int, words
         command("--gpus", "2", "--json", str(target), *arguments),
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=LIMIT_S,
         check=False,
     )
     assert done.returncode == code
@@ -240,7 +248,7 @@ def test_sigterm_ends_with_a_partial_report_in_two_seconds(tmp_path: Path) -> No
     process = start("--json", str(tmp_path / "report.json"))
     family = offspring(process.pid)
     process.send_signal(signal.SIGTERM)
-    assert process.wait(timeout=4) == 3  # two seconds, doubled for a machine that is busy with other tests
+    assert process.wait(timeout=10) == 3  # two seconds, on a machine that is not busy with other tests
     _, err = process.communicate()
     report = json.loads((tmp_path / "report.json").read_text())
     assert (report["verdict"], report["why"], report["culprits"]) == ("not_judged", "stopped by SIGTERM", [])
@@ -254,7 +262,7 @@ def test_kill_9_of_the_parent_leaves_no_process() -> None:
     family = offspring(process.pid)
     assert len(family) >= 4
     process.kill()
-    process.wait(timeout=5)
+    process.wait(timeout=10)
     for pipe in (process.stdout, process.stderr):
         assert pipe is not None
         pipe.close()

@@ -1,8 +1,9 @@
 import pytest
 import torch
 
+from burnin.keys import derive
 from burnin.seed import fill_bits, fill_integers, fill_normal, random_words
-from burnin.words import MASK32, derive, mix32, segment_keys, signed32
+from burnin.words import MASK32, mix32, segment_keys, signed32
 
 
 def mix_reference(word: int) -> int:

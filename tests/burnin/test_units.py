@@ -3,6 +3,7 @@ from dataclasses import replace
 import pytest
 import torch
 
+from burnin import wire
 from burnin.spec import Case, Inject
 from burnin.workloads import Context
 from burnin.workloads import units as module
@@ -50,7 +51,8 @@ def test_one_broken_unit_is_named(case: Case) -> None:
 def test_a_unit_that_nobody_visited_makes_the_ballot_count_for_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "_unit_count", lambda _ctx: STAND_IN_UNITS + 1)
     ballot = SmVote().ballot(context(), CASES[0], iteration=0, seed=3, launches=3)
-    assert (ballot.launches, ballot.bytes) == (0, 0)
+    assert (ballot.launches, ballot.bytes, ballot.made) == (0, 0, 3)
+    assert wire.ballot(wire.decode(wire.encode(wire.plain(ballot)))) == ballot  # and it is no crash of its process
 
 
 def test_an_unknown_case_is_refused() -> None:

@@ -18,6 +18,7 @@ from burnin.wire import (
     decode,
     elements,
     encode,
+    felt,
     made,
     pack,
     part,
@@ -56,7 +57,10 @@ def test_ballots_survive_the_wire() -> None:
     assert ballot(decode(encode(plain(BALLOT)))) == BALLOT
 
 
-@pytest.mark.parametrize("line", [b"", b"{", b"[]", b"7", b"\xff\xfe", b"null"])
+NO_NUMBERS = [b'{"x":NaN}', b'{"x":-Infinity}', b'{"x":1e999}']
+
+
+@pytest.mark.parametrize("line", [b"", b"{", b"[]", b"7", b"\xff\xfe", b"null", *NO_NUMBERS])
 def test_what_is_no_message(line: bytes) -> None:
     with pytest.raises(WireError):
         decode(line)
@@ -72,12 +76,27 @@ def test_what_is_no_request(message: dict[str, object]) -> None:
 
 @pytest.mark.parametrize(
     "change",
-    [{"launches": 4}, {"launches": 0, "fingerprints": []}, {"fingerprints": 1}, {"tiles": ["x"]}, {"extra": 1}],
+    [
+        *({"launches": 4}, {"launches": 0, "fingerprints": []}, {"fingerprints": 1}, {"tiles": ["x"]}, {"extra": 1}),
+        *({"launches": "many"}, {"bytes": None}, {"elapsed_s": "nan"}, {"facts": [["x", "inf"]]}),
+    ],
 )
 def test_what_is_no_ballot(change: dict[str, object]) -> None:
     fields = json.loads(json.dumps(asdict(BALLOT)))
     with pytest.raises(WireError):
         ballot(fields | change)
+
+
+def test_launches_that_do_not_count_are_a_ballot_all_the_same() -> None:
+    fields = json.loads(json.dumps(asdict(BALLOT)))
+    cast = ballot(fields | {"launches": 0})
+    assert (cast.launches, cast.made) == (0, 3)
+
+
+@pytest.mark.parametrize("change", [{"power_watts": 7}, {"power_watts": {"min": 1, "mean": "nan", "max": 1}}])
+def test_what_no_gpu_feels(change: dict[str, object]) -> None:
+    with pytest.raises(WireError, match="not what a GPU felt"):
+        felt(change)
 
 
 def test_what_is_no_answer() -> None:

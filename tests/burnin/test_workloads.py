@@ -4,8 +4,8 @@ import pytest
 import torch
 
 from burnin.checksum import text
+from burnin.keys import derive
 from burnin.spec import Ballot, Case, Inject
-from burnin.words import derive
 from burnin.workloads import Context, Workload
 from burnin.workloads.gemm import GemmExact, GemmVote
 from burnin.workloads.launches import poison, strict_math, tally

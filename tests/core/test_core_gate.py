@@ -28,7 +28,15 @@ def fault(code: str = "telemetry.ecc.uncorrected", **changes: Any) -> Standing:
 
 
 def ask(faults: Faults, **changes: Any) -> Gate:
-    values: dict[str, Any] = {"gpus": 8, "silent_gpus": (), "driver_silent": "", "age_s": 1.0, "stale_s": 30.0}
+    values: dict[str, Any] = {
+        "gpus": 8,
+        "missing": 0,
+        "unheard": (),
+        "silent_gpus": (),
+        "driver_silent": "",
+        "age_s": 1.0,
+        "stale_s": 30.0,
+    }
     return gate(faults, **(values | changes))
 
 
@@ -41,7 +49,9 @@ def test_ready_needs_a_fresh_reading_of_every_gpu() -> None:
     [
         ({"age_s": None}, Readiness.CANNOT_TELL),
         ({"age_s": 31.0}, Readiness.CANNOT_TELL),
+        ({"missing": 1, "unheard": (G0,)}, Readiness.CANNOT_TELL),
         ({"silent_gpus": (G0,)}, Readiness.BAD),
+        ({"silent_gpus": (G0,), "unheard": (G0,)}, Readiness.BAD),
         ({"driver_silent": "agent.driver_missing: no driver", "age_s": None}, Readiness.BAD),
     ],
 )
@@ -55,6 +65,15 @@ def test_the_gpu_that_does_not_answer_is_named() -> None:
     one, two = (ask({}, silent_gpus=silent).why for silent in ((G0,), (G0, GpuId("GPU-1"))))
     assert one == "agent.driver_unresponsive: 1 of 8 GPUs do not answer: GPU-0"
     assert two == "agent.driver_unresponsive: 2 of 8 GPUs do not answer: GPU-0 and 1 more"
+
+
+def test_a_gpu_that_missed_one_round_is_told_and_one_that_was_never_heard_is_named() -> None:
+    missed = ask({}, missing=1)
+    assert missed.readiness is Readiness.READY, "it may be a call of some seconds"
+    assert missed.why.startswith("7 of 8 GPUs answered in the last round, ")
+    assert ask({}).why.startswith("8 GPUs answer, ")
+    never = ask({}, missing=2, unheard=(G0, GpuId("GPU-1"))).why
+    assert never == "2 of 8 GPUs have not answered yet: GPU-0 and 1 more; wait for their first reading"
 
 
 def test_s21_a_fault_that_needs_an_action_blocks_and_the_worst_is_named() -> None:

@@ -1,6 +1,7 @@
 """The nvidia backend with its real helper process, over a binding that hangs, lies, refuses and dies as it is told."""
 
 import asyncio
+import json
 import os
 import signal
 from itertools import pairwise
@@ -59,12 +60,10 @@ def test_a_hang_abandons_the_helper_and_leaves_that_gpu_alone(tmp_path: Path) ->
             assert not any(line.startswith("1 ") for line in host.lines(".calls")[calls:])
             stuck = int(host.lines(".starts")[0])
             os.kill(stuck, 0)  # it was not killed in the middle of its call
-            # The call returns, the abandoned helper ends: now the GPU is asked again, after a while.
+            # The call returns, the abandoned helper ends: now the GPU is asked again.
             host.tell(1, hang__PowerUsage=None)
             host.scenario.let_go()
             await gone(stuck)
-            assert await host.answering() == ["GPU-0", "GPU-2"]
-            host.clock.now_s += 61.0
             assert await host.answering() == ["GPU-0", "GPU-1", "GPU-2"]
             assert [gpu.gpu for gpu in await host.devices.inventory()] == ["GPU-0", "GPU-1", "GPU-2"]
 
@@ -204,6 +203,31 @@ def test_inventory_leaves_out_what_has_no_name(tmp_path: Path) -> None:
             await host.devices.close()
             host.tell(1, error__HandleByIndex=15)
             with pytest.raises(DeviceError, match="names no GPU"):
+                await host.devices.inventory()
+
+    run(case())
+
+
+def test_two_gpus_of_one_name_are_one(tmp_path: Path) -> None:
+    async def case() -> None:
+        async with bench(tmp_path) as host:
+            host.tell(1, UUID="GPU-0")
+            assert [(gpu.gpu, gpu.index) for gpu in await host.devices.inventory()] == [("GPU-0", 0), ("GPU-2", 2)]
+            assert await host.answering() == ["GPU-0", "GPU-2"]
+
+    run(case())
+
+
+@pytest.mark.parametrize("name", ["", 7, None])
+def test_an_inventory_without_names_is_none(tmp_path: Path, name: object) -> None:
+    async def case() -> None:
+        async with bench(tmp_path, gpus=1) as host:
+            await host.devices.inventory()
+            child = host.devices._helpers.main
+            assert child is not None
+            entry = {"gpu": name, "index": 0, "vendor": "x", "sku": "x", "pci_address": None}
+            child._reader.feed_data(json.dumps({"id": child._requests + 1, "ok": [entry]}).encode() + b"\n")
+            with pytest.raises(DeviceError, match="inventory that is none"):
                 await host.devices.inventory()
 
     run(case())

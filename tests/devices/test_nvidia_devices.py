@@ -192,13 +192,13 @@ def test_many_gpus(tmp_path: Path, gpus: int) -> None:
     run(case())
 
 
-@pytest.mark.parametrize("what", ["GpmSample", "GpmSupport"])
-def test_efficiency_that_cannot_be_had_is_absent_and_never_zero(tmp_path: Path, what: str) -> None:
+@pytest.mark.parametrize(("who", "what"), [("0", "GpmSample"), ("0", "GpmSupport"), ("lib", "GpmSampleAlloc")])
+def test_efficiency_that_cannot_be_had_is_absent_and_never_zero(tmp_path: Path, who: str, what: str) -> None:
     """S41: profiling metrics became 0 when sampling failed, and looked like idle GPUs."""
 
     async def case() -> None:
         async with bench(tmp_path, gpus=1) as host:
-            host.scenario.put(0, {f"error.{what}": 999})
+            host.scenario.put(who, {f"error.{what}": 999})
             sample = await twice(host)
             assert (sample.sm_active_ratio, sample.tensor_active_ratio) == (None, None)
             assert sample.power_watts is not None

@@ -25,6 +25,8 @@ def read(readings: Readings, *, slow: bool = False, **reply: Any) -> GpuSample:
         ("memory_used_bytes", 2.0**64),
         ("energy_joules_total", math.nan),
         ("ecc_corrected_total", 2.0**64),
+        ("ecc_corrected_total", math.inf),
+        ("power_watts", 10**400),  # no float can hold it
     ],
 )
 def test_what_cannot_be_true_is_absent_and_counted(name: str, value: float) -> None:

@@ -8,7 +8,7 @@ import pytest
 from fleetd.devices.config import DevicesConfig
 from fleetd.devices.helper import HelperDevices
 from fleetd.model.telemetry import GpuSample
-from fleetd.ports import DriverMissing
+from fleetd.ports import DeviceError, DriverMissing
 from tests.agent.fakes_agent import FakeClock
 from tests.devices.nvidia_bench import CONFIG, run
 
@@ -38,6 +38,18 @@ def test_the_example_is_a_vendor_like_any_other(tmp_path: Path) -> None:
         (tmp_path / "EX-1" / "power_mw").unlink()
         assert [sample.gpu for sample in await host.sample()] == ["EX-2"]
         assert host.troubles == {"EX-1": "EX-1 does not answer: No such file or directory"}
+        await host.close()
+
+    run(case())
+
+
+def test_one_that_names_no_gpu_says_so(tmp_path: Path) -> None:
+    async def case() -> None:
+        host = devices("example_vendor:ExampleReader", tmp_path)
+        with pytest.raises(DeviceError, match=r"^the example_vendor:ExampleReader library names no GPU$"):
+            await host.sample()
+        part(tmp_path, "EX-1", 250_500)
+        assert [sample.gpu for sample in await host.sample()] == ["EX-1"]
         await host.close()
 
     run(case())

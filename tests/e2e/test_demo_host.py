@@ -73,6 +73,14 @@ def test_what_it_says_is_true(tmp_path: Path, host: str, sku: str, driver: str, 
     assert not re.search(str(tmp_path), running()), "the agent and its helpers have ended"
 
 
+def test_a_demo_that_is_killed_leaves_nothing_behind(tmp_path: Path) -> None:
+    with demo(tmp_path / "d", "nvidia:1") as (process, _):
+        assert re.search(str(tmp_path), running())
+        process.kill()
+        process.wait()
+        wait_until(lambda: not re.search(str(tmp_path), running()), "the agent and its helper have ended", seconds=30)
+
+
 def silent(socket: Path) -> list[int]:
     try:
         return [gpu["index"] for gpu in ask(socket, timeout_s=2.0)["gpus"] if not gpu["answers"]]

@@ -6,8 +6,8 @@ import pytest
 import torch
 
 from burnin import checksum as cs
+from burnin.keys import MASK64
 from burnin.seed import fill_bits, fill_integers, fill_normal
-from burnin.words import MASK64
 
 pytestmark = [
     pytest.mark.gpu,

@@ -7,10 +7,10 @@ import pytest
 import torch
 
 from burnin.inject import FAULTS, eligible
+from burnin.keys import derive
 from burnin.seed import fill_normal
 from burnin.spec import Case, Inject
 from burnin.tests import TESTS
-from burnin.words import derive
 from burnin.workloads import Context, MissingError, Workload
 from burnin.workloads.attention import LENGTHS_CUDA, Attention, attend
 from burnin.workloads.fp8bound import exact_fp8_magnitude

@@ -9,7 +9,7 @@ from fleetd.config.envelope import envelope_path, read_envelope
 from fleetd.config.plants import Plant, load_plants
 from fleetd.core.power.buckets import Bucket
 from fleetd.core.power.chip import Chip
-from fleetd.core.power.compiler import compile_envelope
+from fleetd.core.power.compiler import compile_envelope, filtered_limiter
 from fleetd.model.envelope import Envelope, Margin
 from fleetd.sim.plant import Activity, Floats, GuardedPlant, Loop, duty_cycle
 
@@ -32,6 +32,17 @@ def guarded(
 ) -> GuardedPlant:
     loop = Loop(period_s=period_s or plant.period_s, dead_s=plant.dead_s, step_s=plant.step_s)
     return GuardedPlant(chip=plant.chip, buckets=held, loop=loop, gain=gain)
+
+
+def static_pair(plant: Plant) -> tuple[Bucket, ...]:
+    """Two limits written once instead of a fast loop.
+
+    PPT1 clamps raw power at 1360 W, PPT0 holds power filtered over 1 s at the TBP; the filter begins at its limit.
+    """
+    return (
+        Bucket(name="ppt1", rate_watts=1360.0, depth_joules=0.0),
+        filtered_limiter(plant.chip.tbp_watts, 1.0),
+    )
 
 
 def oracle_hertz(chip: Chip, *, duty: float, low: float, watts: float, low_clock_hertz: float | None) -> float:

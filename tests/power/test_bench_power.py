@@ -114,6 +114,12 @@ def test_the_h200_boosts_under_its_own_limiter() -> None:
     assert "broke" not in for_people.output
 
 
+def test_bursts_shorter_than_a_step_of_the_h200_have_a_clock() -> None:
+    done = bench("--part", "h200", "--duty", "0.3", "--kernel", "100e-6", "--repeats", "1", "--json", "-")
+    (point,) = json.loads(done.output)["points"]
+    assert 1500e6 < point["clock_hertz"] <= 1980e6  # not 0: a clock that was not seen is absent
+
+
 def test_a_slow_loop_loses_boost() -> None:
     found = [
         json.loads(
@@ -164,10 +170,17 @@ def test_a_bench_that_is_ended_leaves_no_load_behind(number: signal.Signals) -> 
         (["--part", "h200", "--loop", "1e-3"], 2, "--loop: h200 runs under its vendor's own limiter"),
         (["--part", "h200", "-e", "mi350x-module"], 2, "--envelope: h200 runs under its vendor's own limiter"),
         (["--envelope", "nothing"], 2, "nothing"),
+        (["--envelope", "b200-1000"], 2, "--part mi350x-steep: it stands in for MI350X, b200-1000 is for B200"),
+        (["--kernel", "1e-6", "--duty", "0.3"], 2, "--kernel 1e-06: mi350x-steep is simulated in steps of 2e-05 s"),
+        (["--kernel", "nan"], 2, "is not a number"),
+        (["--duty", "nan"], 2, "is not a number"),
+        (["--loop", "nan"], 2, "is not a number"),
         (["--loop", "3.3e-5"], 2, "no whole number of steps"),
         (["--backend", "cpu", "--low", "collective", "--repeats", "1"], 3, "no point could be measured"),
         (["--backend", "cuda", "--device", "99"], 3, "--device 99"),
-        (["--html", "/nowhere/x.html", "--duty", "0.5", "--kernel", "3e-4", "--repeats", "1"], 2, "--html"),
+        (["--html", "/nowhere/x.html"], 2, "give --html"),
+        (["--png", "/nowhere/x.png"], 2, "give --png"),
+        (["--json", "/nowhere/x.json"], 2, "give --json"),
     ],
 )
 def test_what_cannot_be_measured_is_said_in_one_line(arguments: list[str], code: int, says: str) -> None:

@@ -99,6 +99,8 @@ MALFORMED = {
     "percentage": (replaced("max_ratio: 1.1", "max_ratio: 110"), 9, "percentage"),
     "no unit": (replaced("over: 20ms", "over: 20"), 9, "has no unit"),
     "not a duration": (replaced("over: 20ms", "over: 20 min"), 9, "is no duration"),
+    "a window of no time": (replaced("over: 1s", f"over: {'9' * 400}s"), 10, "from 10 ns to a day"),
+    "a window of less than anything": (replaced("over: 20us", f"over: 0.{'0' * 306}1us"), 8, "from 10 ns"),
     "a window of 0": (replaced("over: 20us", "over: 0us"), 8, "duration of 0"),
     "lease unknown": (replaced("ttl: 200ms", "ttl: unknown"), 15, "yours to say"),
     "range of one": (replaced("[600, 1000]", "[600]"), 12, "write [lowest, highest]"),
@@ -151,6 +153,7 @@ INFEASIBLE = {
         "no more energy",
     ),
     "a cap above what holds for ever": (replaced("cap_watts: 900", "cap_watts: 960"), 14, "no software running"),
+    "a floor above the cap": (GOOD + "  lower: {floor_watts: 901}\n", 14, "the floor of 901 W is above the safe cap"),
     "a part that draws more": (GOOD + "  lowest_draw_watts: 970\n", 14, "no clock keeps"),
 }
 
@@ -203,6 +206,9 @@ def test_no_host_loop_certifies_what_is_shorter_than_sensing_and_actuation(tmp_p
     assert sight(e, 0.449)[0] is Sight.AUDITED
     assert sight(e, 0.02)[0] is Sight.AUDITED
     assert sight(e, 0.019)[0] is Sight.UNOBSERVABLE
+    bound = read_envelope(write(tmp_path, replaced("ppt0_watts: [600, 1000], ppt1_watts: [1000, 1360]", "") + loop))
+    assert sight(bound.envelope, 1.0)[0] is Sight.AUDITED  # it sees in time, and can set nothing
+    assert "no limit that it could set" in sight(bound.envelope, 1.0)[1]
     blind = read_envelope(write(tmp_path, GOOD)).envelope
     assert sight(blind, 1.0)[0] is Sight.UNOBSERVABLE
 
@@ -228,6 +234,11 @@ TRACE = "at_s,watts\n0,600\n0.01,1200\n0.02,600\n0.03,600\n"
         (TRACE + "0.04,nan\n", 6, "a gap: the number is not finite"),
         (TRACE + "0.03,600\n", 6, "is not after"),
         (TRACE + "0.04,-1\n", 6, "is no draw"),
+        (TRACE + "0.04,600000\n", 6, "is it in milliwatts"),
+        (TRACE + "0.04,4294967295\n", 6, "what a driver says for `no value`"),
+        (TRACE + "0.04,65535\n", 6, "what a driver says for `no value`"),
+        ("at_s,watts\n-1e308,1\n1e308,1\n", 2, "is no time in seconds"),
+        (TRACE + "0.04," + "1" * 200_000 + "\n", 6, "is no power of one GPU"),
         (TRACE + "0.04;1\n", 6, "expected `at_s,watts`"),
         (TRACE + "now,1\n", 6, "is not two numbers"),
         ("at_s,watts\n0,1\n", 2, "two lines at least"),
@@ -260,6 +271,16 @@ def test_simulate_finds_the_worst_ratio_of_every_window(tmp_path: Path) -> None:
     assert body["energy_error_joules"] == pytest.approx(0.03 * body["energy_joules"])
     shown = invoke("simulate", str(path), "--envelope", "h200")
     assert "kept" in shown.output
+
+
+def test_one_short_line_does_not_show_what_lies_within_the_long_ones(tmp_path: Path) -> None:
+    lines = [f"{n / 50:.5f},900" for n in range(60)]
+    text = "\ufeffat_s,watts\n" + "\n".join([*lines[:30], "0.58001,900", *lines[30:]]) + "\n"
+    body = json.loads(
+        invoke("simulate", str(write(tmp_path, text, "t.csv")), "-e", "mi350x-module", "--json", "-").stdout
+    )
+    assert {w["label"]: w["resolved"] for w in body["windows"] if w["row"]} == {"20us": False, "20ms": True, "1s": True}
+    assert not any(w["resolved"] for w in body["windows"] if w["window_s"] < 0.019)
 
 
 def test_simulate_exits_1_when_the_envelope_is_broken(tmp_path: Path) -> None:

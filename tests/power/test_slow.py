@@ -59,6 +59,12 @@ def test_down_at_once_up_slowly_and_inside_the_range() -> None:
     assert trim(replace(config, rise_watts=math.inf), state, average_watts=0.0).command_watts == 1000.0
 
 
+@pytest.mark.parametrize("average", [math.nan, math.inf, -math.inf])
+def test_an_average_that_is_no_number_commands_the_lowest(average: float) -> None:
+    config = SlowConfig(target_watts=TARGET, delay_periods=1, low_watts=500.0, rise_watts=5.0)
+    assert trim(config, SlowState(command_watts=800.0), average_watts=average).command_watts == 500.0
+
+
 def test_no_negative_delay() -> None:
     with pytest.raises(ValueError, match="no negative periods"):
         stability_bound(-1)

@@ -3,6 +3,10 @@
 import itertools
 import json
 import math
+import os
+import signal
+import subprocess
+import sys
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -12,7 +16,7 @@ from click.testing import CliRunner, Result
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fleetd.cli.power import command
+from fleetd.cli import main
 from fleetd.config import ConfigError
 from fleetd.config.envelope import read_envelope
 from fleetd.config.setpoint import load_setpoint, setpoint_text, store_setpoint
@@ -142,18 +146,70 @@ POINT = SetPoint(
 def test_what_was_stored_is_read_back(tmp_path: Path) -> None:
     path = tmp_path / "point.json"
     store_setpoint(path, replace(POINT, seed=1))
+    named = replace(POINT, envelope="größer 😀", firmware="≥ 04560D00")
+    store_setpoint(path, named)
+    assert load_setpoint(path) == named
     store_setpoint(path, POINT)
     assert load_setpoint(path) == POINT
     assert [p.name for p in tmp_path.iterdir()] == ["point.json"]
-    for nowhere in (tmp_path / "missing" / "point.json", path / "point.json"):
+    for nowhere in (tmp_path / "missing" / "point.json", path / "point.json", path.with_name("x" * 250)):
         with pytest.raises(ConfigError, match="cannot be written"):
             store_setpoint(nowhere, POINT)
     assert load_setpoint(path) == POINT
 
 
+def test_a_pipe_or_a_device_is_not_replaced_by_a_file(tmp_path: Path) -> None:
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    with pytest.raises(ConfigError, match="not a regular file"):
+        store_setpoint(pipe, POINT)
+    assert pipe.is_fifo()
+    assert [p.name for p in tmp_path.iterdir()] == ["pipe"]
+
+
+def test_two_that_store_at_the_same_time_do_not_share_a_file(tmp_path: Path) -> None:
+    # What another process has open is whatever it writes under its own process id.
+    path, other = tmp_path / "point.json", tmp_path / ".point.json.1.new"
+    other.write_text("half", encoding="utf-8")
+    store_setpoint(path, POINT)
+    assert other.read_text(encoding="utf-8") == "half"
+    assert load_setpoint(path) == POINT
+
+
+def test_killed_while_it_stores_leaves_the_old_set_point(tmp_path: Path) -> None:
+    path = tmp_path / "point.json"
+    store_setpoint(path, POINT)
+    dies = (
+        "import os, pathlib, signal, sys\n"
+        "from fleetd.config.setpoint import load_setpoint, store_setpoint\n"
+        "path = pathlib.Path(sys.argv[1])\n"
+        "os.fsync = lambda _file: os.kill(os.getpid(), signal.SIGKILL)\n"
+        "store_setpoint(path, load_setpoint(path))\n"
+    )
+    before = path.stat().st_ino
+    ended = subprocess.run([sys.executable, "-c", dies, str(path)], check=False, capture_output=True)
+    assert ended.returncode == -signal.SIGKILL, ended.stderr
+    assert path.stat().st_ino == before
+    assert load_setpoint(path) == POINT
+    store_setpoint(path, replace(POINT, seed=9))
+    assert load_setpoint(path).seed == 9
+
+
+def test_a_set_point_that_was_cut_off_is_refused(tmp_path: Path) -> None:
+    path, text = tmp_path / "point.json", setpoint_text(POINT)
+    for length in range(0, len(text) - 1, 7):
+        path.write_text(text[:length], encoding="utf-8")
+        with pytest.raises(ConfigError):
+            load_setpoint(path)
+
+
 @pytest.mark.parametrize(
     ("old", "new", "message"),
     [
+        ('"raw_watts": 1200.0', '"raw_watts": 0.0', "raw_watts 0"),
+        ('"raw_watts": 1200.0', '"raw_watts": 4294967295', "what a driver says for"),
+        ('"raw_watts": 1200.0', '"raw_watts": 1200000', "milliwatts"),
+        ('"clock_cap_hertz": null', '"clock_cap_hertz": 1700', "is it in megahertz"),
         ('"sigma": 0.5', '"sigma": 2', "sigma 2"),
         ('"sigma": 0.5', '"sigma": 0.5, "sigma": 0.4', "sigma"),
         ('"profile": "fast_loop"', '"profile": "fastest"', "none of fast_loop, static"),
@@ -212,7 +268,7 @@ spec:
 
 
 def tune(*arguments: str) -> Result:
-    return CliRunner().invoke(command, ["tune", *arguments])
+    return CliRunner().invoke(main, ["power", "tune", *arguments])
 
 
 def test_tune_stores_the_winner_and_says_so(tmp_path: Path) -> None:
@@ -238,12 +294,26 @@ def test_tune_stores_the_winner_and_says_so(tmp_path: Path) -> None:
     [
         (("--part", "mi999"), "no such simulated part"),
         (("-e", "nowhere"), "there is no such file"),
-        (("-e", "h200"), "it has a TBP of 1000 W"),
+        (("-e", "h200"), "it stands in for MI350X, h200 is for H200"),
+        (("-e", "b200-1000"), "it stands in for MI350X"),  # of the same TBP, but another part
         (("--seconds", "0.5"), "do not see the window of 1 s"),
         (("--phase", "2", "1e-3", "1"), "needs 0 < duty"),
+        (("--phase", "0.3", "1e-6", "1"), "in steps of 2e-05 s"),
+        (("--phase", "0.1", "1", "1"), "a cycle of 10 s does not fit into the first trials of 0.3 s"),
+        (("--phase", "0.5", "1e-3", "1", "--seconds", "60") * 40, "simulated samples a trial are more"),
+        (("--seconds", "nan"), "is not a number"),
+        (("--days", "nan"), "is not a number"),
+        (("--firmware", " "), "names none"),
+        (("--firmware", "1\n2"), "names none"),
+        (("--firmware", "\udcff"), "names none"),
+        (("--days", "1e-12"), "not in the range"),  # it would have expired when it is read
+        (("--store", ""), "Is a directory"),
+        (("--store", "/nowhere/point"), "No such file or directory; give --store"),
+        (("--store", "/dev/null"), "Not a regular file"),
+        (("--json", "/nowhere/x.json"), "No such file or directory; give --json"),
     ],
 )
-def test_bad_input_is_one_line_and_exit_2(arguments: tuple[str, ...], message: str) -> None:
+def test_bad_input_is_one_line_and_exit_2_before_anything_is_tried(arguments: tuple[str, ...], message: str) -> None:
     ran = tune("--firmware", "1", *arguments)
     assert ran.exit_code == 2
     assert message in ran.stderr

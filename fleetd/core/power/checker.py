@@ -8,6 +8,7 @@ maximum lies where the window begins or ends on an edge of a piece: looking ther
 import bisect
 import itertools
 import math
+import statistics
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
@@ -55,9 +56,9 @@ class Trace:
         return self.edges_s[-1]
 
     @property
-    def finest_s(self) -> float:
-        """Length of the shortest piece."""
-        return min(b - a for a, b in itertools.pairwise(self.edges_s))
+    def typical_s(self) -> float:
+        """Median length of its pieces: one short piece among long ones shows nothing of what lies within those."""
+        return statistics.median(b - a for a, b in itertools.pairwise(self.edges_s))
 
     def worst_average(self, window_s: float) -> tuple[float, float] | None:
         """Highest average over every window of this length, and where it begins; None if the trace is shorter.

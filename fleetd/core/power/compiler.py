@@ -159,11 +159,17 @@ def _concave(knots: Sequence[tuple[float, float]]) -> tuple[Bucket, ...]:
 
 
 def _part_can_keep(envelope: Envelope, compiled: Buckets) -> None:
-    """The safe cap and the lowest draw are constant powers: they keep every bucket if they stay within every rate."""
+    """Safe cap and lowest draw are constant powers: they keep every bucket if they stay within every rate."""
     if envelope.safe_cap_watts > compiled.sustained_watts:
         raise Infeasible(
             f"the safe cap of {envelope.safe_cap_watts:g} W is above the {compiled.sustained_watts:.1f} W that the "
             "rows and the margin allow for ever: it would break the envelope with no software running"
+        )
+    floor = envelope.lower.floor_watts
+    if floor is not None and floor > envelope.safe_cap_watts:
+        raise Infeasible(
+            f"the floor of {floor:g} W is above the safe cap of {envelope.safe_cap_watts:g} W: under the cap it cannot "
+            "be held"
         )
     lowest = envelope.lowest_draw_watts
     if lowest is not None and lowest > compiled.sustained_watts:

@@ -7,6 +7,8 @@ from fleetd.model.envelope import Envelope, Interpolation, Semantics, window_tex
 
 BETWEEN = 24
 """Windows looked at between the shortest and the longest row, if the envelope says what holds between rows."""
+JITTER = 0.01
+"""By which samples meant for a window may lie further apart than it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -19,7 +21,7 @@ class Judged:
     """The row's name; None: a window between rows."""
     semantics: Semantics
     resolved: bool
-    """Whether the trace has pieces as short as this window. If not, it can show a break but not that there was none."""
+    """Whether the trace's pieces are typically as short as this window. If not, it shows breaks, never their lack."""
     worst: Worst | None
     """None: the trace is shorter than the window, which is therefore not judged."""
 
@@ -31,14 +33,14 @@ class Judged:
 
 def judge_trace(envelope: Envelope, trace: Trace) -> list[Judged]:
     """Judge every row that binds as it is meant, and windows between them unless only the listed ones bind."""
-    rows = envelope.enforced
+    rows, typical_s = envelope.enforced, trace.typical_s / (1 + JITTER)
     judged = [
         Judged(
             window_s=row.over_s,
             label=row.label,
             row=row.name,
             semantics=row.semantics,
-            resolved=trace.finest_s <= row.over_s,
+            resolved=typical_s <= row.over_s,
             worst=check_row(envelope, row, trace),
         )
         for row in rows
@@ -51,7 +53,7 @@ def judge_trace(envelope: Envelope, trace: Trace) -> list[Judged]:
                 label=window_text(worst.window_s),
                 row=None,
                 semantics=Semantics.WINDOW_AVG,
-                resolved=trace.finest_s <= worst.window_s,
+                resolved=typical_s <= worst.window_s,
                 worst=worst,
             )
             for worst in check_trace(envelope, trace, between)

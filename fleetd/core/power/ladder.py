@@ -12,7 +12,7 @@ class Sight(StrEnum):
     """How well a window is kept."""
 
     CERTIFIED = "certified"
-    """Something that is fast enough holds it, by proof."""
+    """Something is fast enough to hold it, by proof."""
     AUDITED = "audited"
     """Nothing of ours is fast enough, but a violation is seen afterwards."""
     UNOBSERVABLE = "unobservable"
@@ -49,13 +49,15 @@ def sight(envelope: Envelope, window_s: float) -> tuple[Sight, str]:
     """Say how well a window is kept, and why. The rows around it decide what it may average."""
     loop, kept = envelope.loop, allowed_watts(envelope, window_s) * (1 - envelope.margin.total)
     latency = loop.latency_s
-    if latency is not None and window_s >= latency:
+    if latency is not None and envelope.knobs and window_s >= latency:
         return Sight.CERTIFIED, f"the host loop senses and acts in {window_text(latency)}"
     for knob in envelope.knobs:
         # P·τ + P·W <= kept·W: the highest set-point at which the firmware's filtered limiter keeps the window.
         if knob.tau_s is not None and (most := kept * window_s / (knob.tau_s + window_s)) >= knob.low_watts:
             return Sight.CERTIFIED, f"firmware, with {knob.name} at most {min(most, knob.high_watts):.0f} W"
     slow = "the host loop's latency is unknown" if latency is None else f"the host loop takes {window_text(latency)}"
+    if not envelope.knobs:
+        slow += ", no limit that it could set is known"
     if any(knob.tau_s is None for knob in envelope.knobs):
         slow += ", the firmware's filter is unknown"
     if loop.samples_s is not None and window_s >= loop.samples_s:

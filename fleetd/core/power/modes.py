@@ -46,7 +46,7 @@ class ModeConfig:
     allowed: Mode
     """The highest mode that the operator wants."""
     stale_s: float = 1.0
-    """Older readings are none."""
+    """Older readings are none. A stale sensor is safe within two loops if this is below two loop periods."""
     power_max_watts: float
     """No plausible reading is above it."""
     power_min_watts: float = 1.0

@@ -49,7 +49,12 @@ class SlowState:
 
 
 def trim(config: SlowConfig, state: SlowState, *, average_watts: float, gain: float | None = None) -> SlowState:
-    """One period of the slow loop. `gain` replaces K (for the negative controls of its tests)."""
+    """One period of the slow loop. `gain` replaces K (for the negative controls of its tests).
+
+    An average that is no number commands the lowest: what is not known must not be drawn.
+    """
+    if not math.isfinite(average_watts):
+        return replace(state, command_watts=config.low_watts)
     change = (config.gain if gain is None else gain) * (config.target_watts - average_watts)
     change = min(change, config.rise_watts)
     command = min(config.high_watts, max(config.low_watts, state.command_watts + change))

@@ -178,7 +178,7 @@ def build(folder: Path) -> Path:
     if spec is None or spec.origin is None:
         raise NoFakeLibrary("amdsmi is not installed: pip install 'fleetd[amd]'")
     wrapper = Path(spec.origin).with_name("amdsmi_wrapper.py").read_text(encoding="utf-8")
-    sources = [SOURCES / name for name in ("amd_smi.c", "moving.h", "amd.py", "amd_layout.py")]
+    sources = [SOURCES / name for name in ("amd_smi.c", "scenario.h", "moving.h", "amd.py", "amd_layout.py")]
     text = wrapper.encode() + b"".join(source.read_bytes() for source in sources)
     name = f"amd-{hashlib.blake2b(text, digest_size=8).hexdigest()}"
     home = private(folder) / name

@@ -13,107 +13,28 @@
  * The file is changed while the helper runs; the next call answers by it. A number may move by itself: `moving.h`.
  * Offsets and widths of the fields are generated from the binding itself: `amd_layout.h`.
  */
-#include <errno.h>
-#include <signal.h>
-#include <stdint.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-#include <sys/stat.h>
-#include <time.h>
-#include <unistd.h>
-
-#include "moving.h"
+#define SCENARIO "FAKE_AMD_SMI"
+#include "scenario.h"
 
 struct field { const char *structure, *name; unsigned offset, width, count; };
 #include "amd_layout.h"
 
 enum { SUCCESS = 0, NOT_SUPPORTED = 2, NOT_FOUND = 31 };
 
-static const char *path(void) { const char *p = getenv("FAKE_AMD_SMI"); return p ? p : "/nonexistent"; }
+static int ORDER[GPUS_MAX], order; /* the GPUs of this process */
 
-/* The lines of the scenario, read anew when the file is another one (it is replaced, never rewritten). */
-enum { LINES_MAX = 2048 };
-static struct line { char who[16], key[112], value[192]; } LINES[LINES_MAX];
-static int lines;
-
-static void load(void) {
-  static ino_t inode;
-  static struct timespec changed;
-  struct stat now;
-  char text[512];
-  if (stat(path(), &now)) return;
-  if (now.st_ino == inode && now.st_mtim.tv_sec == changed.tv_sec && now.st_mtim.tv_nsec == changed.tv_nsec) return;
-  FILE *file = fopen(path(), "r");
-  if (!file) return;
-  inode = now.st_ino;
-  changed = now.st_mtim;
-  for (lines = 0; lines < LINES_MAX && fgets(text, sizeof text, file);) {
-    struct line *l = &LINES[lines];
-    if (sscanf(text, " %15s %111s = %191[^\n]", l->who, l->key, l->value) == 3) lines++;
-  }
-  fclose(file);
-}
-
-/* Whether a line speaks to a GPU (by number) or to the library; `*` is every GPU. */
-static int is_for(const struct line *l, const char *who) {
-  return !strcmp(l->who, who) || (!strcmp(l->who, "*") && strcmp(who, "lib"));
-}
-
-/* Value of the last line `who key = value`; NULL when there is none. */
+/* A copy of what is said now; NULL when there is no such line. */
 static const char *value_of(const char *who, const char *key, char *out, size_t size) {
   load();
-  for (int i = lines - 1; i >= 0; i--)
-    if (is_for(&LINES[i], who) && !strcmp(LINES[i].key, key))
-      return snprintf(out, size, "%s", moving(LINES[i].value, who)), out;
-  return NULL;
+  const char *value = said(who, key);
+  return value ? snprintf(out, size, "%s", value), out : NULL;
 }
 
-static void record(const char *who, const char *what) {
-  char name[512];
-  if (!value_of("lib", "record", name, sizeof name)) return;
-  snprintf(name, sizeof name, "%s.calls", path());
-  FILE *file = fopen(name, "a");
-  if (file) { fprintf(file, "%s %s\n", who, what); fclose(file); }
-}
-
-static void pause_s(double seconds) {
-  struct timespec t = {(time_t)seconds, (long)((seconds - (double)(time_t)seconds) * 1e9)};
-  while (nanosleep(&t, &t) && errno == EINTR) {}
-}
-
-enum { GPUS_MAX = 64 };
-static int ORDER[GPUS_MAX], order; /* the GPUs of this process */
-static char STALE[GPUS_MAX];       /* their handles that will never answer again */
-
-static int is_gone(const char *who) {
-  char value[16];
-  if (who[0] < '0' || who[0] > '9') return 0;
-  char *stale = &STALE[atoi(who) % GPUS_MAX];
-  if (value_of(who, "gone", value, sizeof value)) *stale = 1;
-  return *stale;
-}
-
-/* What comes before every answer: hangs, waits, and the status. */
 static int enter(const char *who, const char *what) {
-  char key[160], value[256];
-  record(who, what);
-  snprintf(key, sizeof key, "hang.%s", what);
-  if (value_of(who, key, value, sizeof value)) {
-    char go[512];
-    sigset_t all;
-    sigfillset(&all);
-    sigprocmask(SIG_BLOCK, &all, NULL);
-    snprintf(go, sizeof go, "%s.go", path());
-    while (access(go, F_OK) && getppid() != 1) pause_s(0.01);
-    sigprocmask(SIG_UNBLOCK, &all, NULL);
-  }
-  snprintf(key, sizeof key, "wait.%s", what);
-  if (value_of(who, key, value, sizeof value)) pause_s(atof(value));
+  const char *value;
+  begin(who, what);
   if (is_gone(who) && strcmp(what, "device_bdf")) return NOT_FOUND; /* addresses are the library's own */
-  snprintf(key, sizeof key, "status.%s", what);
-  if (value_of(who, key, value, sizeof value)) return atoi(value);
-  if (value_of(who, "status", value, sizeof value)) return atoi(value);
+  if ((value = asked(who, "status", what)) || (value = said(who, "status"))) return atoi(value);
   return SUCCESS;
 }
 
@@ -190,7 +111,7 @@ int amdsmi_init(uint64_t flags) {
   latch();
   return status ? status : value_of("lib", "init", v, sizeof v) ? atoi(v) : SUCCESS;
 }
-int amdsmi_shut_down(void) { record("lib", "shut_down"); return SUCCESS; }
+int amdsmi_shut_down(void) { begin("lib", "shut_down"); return SUCCESS; }
 
 /* One socket holds every processor: the binding asks for both lists twice, with and without room. */
 int amdsmi_get_socket_handles(uint32_t *n, void **handles) {

@@ -160,7 +160,7 @@ def build(folder: Path, *defines: str) -> Path:
     """
     if find_spec("pynvml") is None:
         raise NoFakeLibrary("nvidia-ml-py is not installed: pip install 'fleetd[nvidia]'")
-    sources = (SOURCES / "nvml.c", SOURCES / "moving.h")
+    sources = (SOURCES / "nvml.c", SOURCES / "scenario.h", SOURCES / "moving.h")
     text = b"".join(source.read_bytes() for source in sources) + " ".join(defines).encode()
     home = private(folder) / f"nvidia-{hashlib.blake2b(text, digest_size=8).hexdigest()}"
     library = home / "libnvidia-ml.so.1"

@@ -15,111 +15,34 @@
  * A number may move by itself: `moving.h`.
  * -DNO_INIT and -DOLD leave functions out, as libraries of older drivers do.
  */
-#include <errno.h>
-#include <signal.h>
-#include <stdint.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-#include <sys/stat.h>
-#include <time.h>
-#include <unistd.h>
-
-#include "moving.h"
+#define SCENARIO "FAKE_NVML"
+#include "scenario.h"
 
 enum { SUCCESS = 0, INVALID_ARGUMENT = 2, NOT_SUPPORTED = 3, NOT_FOUND = 6, INSUFFICIENT_SIZE = 7, LOST = 15 };
-enum { LINES_MAX = 4096, GPUS_MAX = 64, SLICES_MAX = 7 };
-static struct line { char who[8], key[56], value[96]; } LINES[LINES_MAX];
-static int lines;
+enum { SLICES_MAX = 7 };
 static char DEVICES[GPUS_MAX], SLICES[GPUS_MAX][SLICES_MAX]; /* a handle is the place in one of them */
 static int ORDER[GPUS_MAX], order = -1;                     /* the GPUs of this process; -1: not initialised */
-static char STALE[GPUS_MAX];                                /* their handles that will never answer again */
-
-static const char *path(void) { const char *p = getenv("FAKE_NVML"); return p ? p : "/nonexistent"; }
-
-static void load(void) {
-  static ino_t inode;
-  static struct timespec changed;
-  struct stat now;
-  char text[256];
-  if (stat(path(), &now)) return;
-  if (now.st_ino == inode && now.st_mtim.tv_sec == changed.tv_sec && now.st_mtim.tv_nsec == changed.tv_nsec) return;
-  FILE *file = fopen(path(), "r");
-  if (!file) return;
-  inode = now.st_ino;
-  changed = now.st_mtim;
-  for (lines = 0; lines < LINES_MAX && fgets(text, sizeof text, file);) {
-    struct line *l = &LINES[lines];
-    if (sscanf(text, " %7s %55s = %95[^\n]", l->who, l->key, l->value) == 3) lines++;
-  }
-  fclose(file);
-}
-
-/* Value of the last line for `who` (a GPU's own or every GPU's); NULL when there is none. */
-static const char *value_of(const char *who, const char *key) {
-  for (int i = lines - 1; i >= 0; i--) {
-    const struct line *l = &LINES[i];
-    if (!strcmp(l->key, key) && (!strcmp(l->who, who) || (!strcmp(l->who, "*") && strcmp(who, "lib"))))
-      return moving(l->value, who);
-  }
-  return NULL;
-}
-
-static const char *asked(const char *who, const char *what, const char *name) {
-  char key[96];
-  snprintf(key, sizeof key, "%s.%s", what, name);
-  return value_of(who, key);
-}
-
-static void append(const char *suffix, const char *format, const char *who, const char *what) {
-  char name[512];
-  snprintf(name, sizeof name, "%s%s", path(), suffix);
-  FILE *file = fopen(name, "a");
-  if (file) { fprintf(file, format, who, what); fclose(file); }
-}
 
 static void append_pid(const char *suffix) {
   char pid[16];
   snprintf(pid, sizeof pid, "%d", (int)getpid());
-  append(suffix, "%s%s\n", pid, "");
+  append(suffix, pid, "");
 }
 
-static void pause_s(double seconds) {
-  struct timespec t = {(time_t)seconds, (long)((seconds - (double)(time_t)seconds) * 1e9)};
-  while (nanosleep(&t, &t) && errno == EINTR) {}
-}
-
-static int is_gone(const char *who) {
-  if (who[0] < '0' || who[0] > '9') return 0;
-  char *stale = &STALE[atoi(who) % GPUS_MAX];
-  if (value_of(who, "gone")) *stale = 1;
-  return *stale;
-}
-
-/* What comes before every answer: hangs, waits, and the status. */
+/* What comes before every answer: `begin`, and the status. */
 static int enter(const char *who, const char *name) {
   const char *value;
   load();
-  if (value_of("lib", "record")) append(".calls", "%s %s\n", who, name);
-  if ((value = value_of(who, "die"))) _exit(atoi(value));
-  if ((value = value_of(who, "garbage")))
+  if ((value = said(who, "die"))) _exit(atoi(value));
+  if ((value = said(who, "garbage")))
     for (int fd = 3; fd < 64; fd++) {
       struct stat kind;
       if (!fstat(fd, &kind) && S_ISFIFO(kind.st_mode) && dprintf(fd, "%s\n", value) > 0) break;
     }
-  if (asked(who, "hang", name)) {
-    char go[512];
-    sigset_t all;
-    sigfillset(&all);
-    sigprocmask(SIG_BLOCK, &all, NULL);
-    snprintf(go, sizeof go, "%s.go", path());
-    while (access(go, F_OK) && getppid() != 1) pause_s(0.01);
-    sigprocmask(SIG_UNBLOCK, &all, NULL);
-  }
-  if ((value = asked(who, "wait", name))) pause_s(atof(value));
+  begin(who, name);
   if (is_gone(who)) return LOST;
   if ((value = asked(who, "error", name))) return atoi(value);
-  if (strcmp(name, "UUID") && strcmp(name, "Name") && strcmp(name, "PciInfo") && (value = value_of(who, "error")))
+  if (strcmp(name, "UUID") && strcmp(name, "Name") && strcmp(name, "PciInfo") && (value = said(who, "error")))
     return atoi(value);
   return SUCCESS;
 }
@@ -132,7 +55,7 @@ static const char *who_of(void *handle) {
 
 static int number(void *handle, const char *name, const char *key, unsigned width, void *out) {
   int status = enter(who_of(handle), name);
-  const char *value = status ? NULL : value_of(who_of(handle), key);
+  const char *value = status ? NULL : said(who_of(handle), key);
   if (status) return status;
   if (!value) return NOT_SUPPORTED;
   uint64_t bits = value[0] == '-' ? (uint64_t)strtoll(value, NULL, 0) : strtoull(value, NULL, 0);
@@ -149,7 +72,7 @@ static int number_by(void *handle, const char *name, unsigned a, int b, unsigned
 
 static int text(void *handle, const char *name, char *out, unsigned size) {
   int status = enter(who_of(handle), name);
-  const char *value = status ? NULL : value_of(who_of(handle), name);
+  const char *value = status ? NULL : said(who_of(handle), name);
   if (status) return status;
   if (!value) return NOT_SUPPORTED;
   snprintf(out, size, "%s", value);
@@ -172,7 +95,7 @@ int nvmlInitWithFlags(unsigned flags) {
   (void)flags;
   load();
   append_pid(".starts");
-  const char *words = value_of("lib", "print");
+  const char *words = said("lib", "print");
   if (words) { printf("%s\n", words); fflush(stdout); }
   int status = enter("lib", "Init");
   latch();
@@ -186,7 +109,7 @@ const char *nvmlErrorString(int code) {
   return message;
 }
 int nvmlSystemGetDriverVersion(char *out, unsigned size) {
-  const char *value = value_of("lib", "driver");
+  const char *value = said("lib", "driver");
   snprintf(out, size, "%s", value ? value : "");
   return value ? SUCCESS : NOT_SUPPORTED;
 }
@@ -194,11 +117,11 @@ int nvmlSystemGetDriverVersion(char *out, unsigned size) {
 /* The GPUs that are there when the process initialises; it never learns of others. */
 static int latch(void) {
   char who[16];
-  const char *value = value_of("lib", "count");
+  const char *value = said("lib", "count");
   int count = value ? atoi(value) : 0;
   for (int i = order = 0; i < count && i < GPUS_MAX; i++) {
     snprintf(who, sizeof who, "%d", i);
-    if (!value_of(who, "gone")) ORDER[order++] = i;
+    if (!said(who, "gone")) ORDER[order++] = i;
   }
   return order;
 }
@@ -218,7 +141,7 @@ static int found_by(const char *key, const char *wanted, const char *name, int t
     char who[16];
     snprintf(who, sizeof who, "%d", ORDER[i]);
     if (touch) enter(who, "Attach");
-    const char *value = value_of(who, key);
+    const char *value = said(who, key);
     if (value && !strcmp(value, wanted)) return *out = &DEVICES[ORDER[i]], enter(who, name);
   }
   return NOT_FOUND;
@@ -237,7 +160,7 @@ int nvmlDeviceGetMigMode(void *d, uint32_t *now, uint32_t *later) {
   for (int i = 0; i < SLICES_MAX; i++) {
     char key[16];
     snprintf(key, sizeof key, "mig.%d", i);
-    if (value_of(who_of(d), key)) *now = *later = 1;
+    if (said(who_of(d), key)) *now = *later = 1;
   }
   return status;
 }
@@ -249,7 +172,7 @@ int nvmlDeviceGetMigDeviceHandleByIndex(void *d, unsigned index, void **out) {
   char key[16];
   snprintf(key, sizeof key, "mig.%u", index);
   int status = enter(who_of(d), "MigDeviceHandleByIndex");
-  if (!status && !value_of(who_of(d), key)) return NOT_FOUND;
+  if (!status && !said(who_of(d), key)) return NOT_FOUND;
   *out = &SLICES[(char *)d - DEVICES][index % SLICES_MAX];
   return status;
 }
@@ -264,7 +187,7 @@ int nvmlDeviceGetUUID(void *d, char *out, unsigned size) {
   snprintf(key, sizeof key, "mig.%ld", place % SLICES_MAX);
   void *gpu = &DEVICES[place / SLICES_MAX];
   int status = enter(who_of(gpu), "MigUUID");
-  const char *value = status ? NULL : value_of(who_of(gpu), key);
+  const char *value = status ? NULL : said(who_of(gpu), key);
   return value ? snprintf(out, size, "%s", value), SUCCESS : status ? status : NOT_FOUND;
 }
 TEXT(Name) TEXT(VbiosVersion)
@@ -328,9 +251,9 @@ int nvmlDeviceGetFieldValues(void *d, int count, struct field *fields) {
     struct field *f = &fields[i];
     char key[64];
     snprintf(key, sizeof key, "field.%u/%u", f->id, f->scope);
-    const char *value = value_of(who_of(d), key);
+    const char *value = said(who_of(d), key);
     snprintf(key, sizeof key, "field.%u", f->id);
-    if (!value) value = value_of(who_of(d), key);
+    if (!value) value = said(who_of(d), key);
     f->status = value ? SUCCESS : NOT_SUPPORTED;
     f->type = 3; /* unsigned long long */
     f->value.wide = value ? strtoull(value, NULL, 0) : 0;
@@ -348,10 +271,13 @@ struct metric { uint32_t id; int status; double value; const char *words[3]; };
 struct metrics { uint32_t version, count; struct gpm_sample *one, *two; struct metric metrics[477]; };
 int nvmlGpmQueryDeviceSupport(void *d, uint32_t out[2]) {
   int status = enter(who_of(d), "GpmSupport");
-  out[1] = value_of(who_of(d), "gpm.1") != NULL;
+  out[1] = said(who_of(d), "gpm.1") != NULL;
   return status;
 }
-int nvmlGpmSampleAlloc(struct gpm_sample **out) { return *out = calloc(1, sizeof **out), SUCCESS; }
+int nvmlGpmSampleAlloc(struct gpm_sample **out) {
+  *out = calloc(1, sizeof **out);
+  return enter("lib", "GpmSampleAlloc");
+}
 int nvmlGpmSampleFree(struct gpm_sample *sample) { return free(sample), SUCCESS; }
 int nvmlGpmSampleGet(void *d, struct gpm_sample *sample) {
   sample->taken = 1 + (int)((char *)d - DEVICES);
@@ -362,7 +288,7 @@ int nvmlGpmMetricsGet(struct metrics *m) {
   for (unsigned i = 0; i < m->count; i++) {
     char key[32];
     snprintf(key, sizeof key, "gpm.%u", m->metrics[i].id);
-    const char *value = value_of(who_of(&DEVICES[m->one->taken - 1]), key);
+    const char *value = said(who_of(&DEVICES[m->one->taken - 1]), key);
     m->metrics[i].status = value ? SUCCESS : NOT_SUPPORTED;
     m->metrics[i].value = value ? atof(value) : 0.0;
   }
