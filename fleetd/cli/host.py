@@ -14,6 +14,7 @@ from fleetd.cli.failure import Failure
 from fleetd.cli.jsonout import write_json
 from fleetd.model.host import Host
 from fleetd.model.ids import GpuId, HostName
+from fleetd.model.order import Drain
 from fleetd.system import RealClock
 from fleetd.uplink.desk import DeskConfig
 
@@ -86,14 +87,23 @@ def show(desk: DeskConfig, name: str, json_path: str | None) -> None:
 @click.option(
     "--expires-in", type=click.FloatRange(min=0, min_open=True), metavar="SECONDS", help="The hold goes by itself then."
 )
+@click.option(
+    "--drain",
+    type=click.Choice([drain.value for drain in Drain]),
+    help="How its jobs leave, also of a host that is held already; by default as the policy has it. At `job_end`, "
+    "after their next `checkpoint`, or `now`, to start again elsewhere.",
+)
 @connected
 @_json_option
-def quarantine(desk: DeskConfig, name: str, reason: str, expires_in: float | None, json_path: str | None) -> None:
+def quarantine(
+    desk: DeskConfig, name: str, reason: str, *, expires_in: float | None, drain: str | None, json_path: str | None
+) -> None:
     """Take a host away from its users."""
     if expires_in is not None and not math.isfinite(expires_in):
         raise Failure("host quarantine: --expires-in must be a number of seconds; leave it out for a hold without end")
     expires_at_s = None if expires_in is None else RealClock().wall_s() + expires_in
-    host = ask(desk, lambda client: client.quarantine(HostName(name), reason, expires_at_s=expires_at_s))
+    leaves = None if drain is None else Drain(drain)
+    host = ask(desk, lambda client: client.quarantine(HostName(name), reason, expires_at_s=expires_at_s, drain=leaves))
     _changed(host, json_path)
 
 

@@ -28,6 +28,7 @@ from fleetd.model.finding import DeviceFault, Finding
 from fleetd.model.fleet import FleetRecord
 from fleetd.model.host import Host
 from fleetd.model.ids import FindingId, GpuId, HostName
+from fleetd.model.order import Drain
 from fleetd.model.telemetry import GpuSample
 from fleetd.ports import AlertsTaken, Peer, Refused, RunBlocking, Store
 
@@ -63,12 +64,22 @@ class Desk:
         await self._run_blocking(lambda: findings.extend(self._store.findings(name, limit=FINDINGS_SHOWN)))
         return host, self._telemetry.get(name, ()), tuple(findings)
 
-    async def quarantine(self, peer: Peer, name: HostName, reason: str, *, expires_at_s: float | None = None) -> Host:
+    async def quarantine(
+        self,
+        peer: Peer,
+        name: HostName,
+        reason: str,
+        *,
+        expires_at_s: float | None = None,
+        drain: Drain | None = None,
+    ) -> Host:
         """Put an operator's hold on a host. Raises Refused, StoreError."""
         return await self._ask(
             peer,
             name,
-            lambda: OperatorQuarantined(host=name, who=peer.name, reason=_reason(reason), expires_at_s=expires_at_s),
+            lambda: OperatorQuarantined(
+                host=name, who=peer.name, reason=_reason(reason), expires_at_s=expires_at_s, drain=drain
+            ),
         )
 
     async def release(self, peer: Peer, name: HostName, reason: str, *, override: bool) -> Host:

@@ -17,13 +17,14 @@ from fleetd.model.event import (
 )
 from fleetd.model.finding import FaultClass
 from fleetd.model.host import Hold, Host, Lifecycle
+from fleetd.model.order import Drain
 
 
 def quarantines(draft: Draft, event: OperatorQuarantined) -> Step[Host]:
     """Put the operator's hold on the host."""
     if event.expires_at_s is not None and event.expires_at_s <= draft.now_s:
         return draft.refusal("the hold would expire before it begins")
-    refusal = _take(draft, event.who, event.reason, expires_at_s=event.expires_at_s)
+    refusal = _take(draft, event.who, event.reason, expires_at_s=event.expires_at_s, drain=event.drain)
     if refusal is not None:
         return draft.refusal(refusal)
     owner, reason = f"operator:{line(event.who)}", line(event.reason)
@@ -144,7 +145,7 @@ def retires(draft: Draft, event: OperatorRetires) -> Step[Host]:
     return draft.step()
 
 
-def _take(draft: Draft, who: str, reason: str, *, expires_at_s: float | None) -> str | None:
+def _take(draft: Draft, who: str, reason: str, *, expires_at_s: float | None, drain: Drain | None = None) -> str | None:
     """Put a hold of this operator on the host, in place of his last one; returns why that is not possible."""
     owner, reason = f"operator:{line(who)}", line(reason)
     others = tuple(hold for hold in draft.host.holds if hold.owner != owner)
@@ -161,8 +162,8 @@ def _take(draft: Draft, who: str, reason: str, *, expires_at_s: float | None) ->
         proof_level=None,
         expires_at_s=expires_at_s,
     )
-    if not draft.host.held:
-        draft.issue(draft.quarantine_order(f"{owner}: {reason}"))
+    if not draft.host.held or drain is not None:  # a host that is closed already: its jobs are to leave otherwise
+        draft.issue(draft.quarantine_order(f"{owner}: {reason}", drain))
     draft.set(holds=(*others, hold), probation_until_s=None)
     return None
 

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from fleetd.model.finding import Finding
 from fleetd.model.host import Hello
 from fleetd.model.ids import GpuId, HostName, OrderId
+from fleetd.model.order import Drain
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -121,6 +122,8 @@ class OperatorQuarantined:
     reason: str
     expires_at_s: float | None = None
     """Wall time at which the hold goes by itself; None: never."""
+    drain: Drain | None = None
+    """How work leaves the host, also one that is held already; None: as the policy has it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -10,6 +10,7 @@ from fleetd.model.finding import Finding
 from fleetd.model.fleet import FleetRecord
 from fleetd.model.host import Host
 from fleetd.model.ids import GpuId, HostName
+from fleetd.model.order import Drain
 from fleetd.model.telemetry import GpuSample
 
 
@@ -45,8 +46,20 @@ class DeskDoor(Protocol):
     async def host(self, name: HostName) -> tuple[Host, tuple[GpuSample, ...], tuple[Finding, ...]]:
         """One host with its latest samples and newest findings (at most 100, newest first). Raises Refused."""
 
-    async def quarantine(self, peer: Peer, name: HostName, reason: str, *, expires_at_s: float | None = None) -> Host:
-        """Put an operator's hold on the host, for good or until a wall time. Raises Refused, StoreError."""
+    async def quarantine(
+        self,
+        peer: Peer,
+        name: HostName,
+        reason: str,
+        *,
+        expires_at_s: float | None = None,
+        drain: Drain | None = None,
+    ) -> Host:
+        """Put an operator's hold on the host, for good or until a wall time; its work leaves as `drain` says.
+
+        None: as the policy has it. A host that is held already is told anew how its work leaves. Raises Refused,
+        StoreError.
+        """
 
     async def release(self, peer: Peer, name: HostName, reason: str, *, override: bool) -> Host:
         """Lift the holds; without the proof that each asks for only with `override`. Raises Refused, StoreError."""

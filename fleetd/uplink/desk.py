@@ -13,6 +13,7 @@ from fleetd.model.finding import Finding
 from fleetd.model.fleet import FleetRecord
 from fleetd.model.host import Host
 from fleetd.model.ids import GpuId, HostName
+from fleetd.model.order import Drain
 from fleetd.model.telemetry import GpuSample
 from fleetd.pb.v1 import desk_pb2
 from fleetd.pb.v1.desk_pb2_grpc import DeskStub
@@ -20,7 +21,7 @@ from fleetd.ports import AlertsTaken
 from fleetd.uplink.channel import failure, open_channel
 from fleetd.uplink.codec import finding_from_pb
 from fleetd.uplink.config import DeskConfig
-from fleetd.uplink.desk_codec import host_from_pb
+from fleetd.uplink.desk_codec import DRAINS, host_from_pb
 from fleetd.uplink.fact_codec import MAX_ALERTS, MAX_FACTS, alert_to_pb, fact_from_pb, query_to_pb
 from fleetd.uplink.fleet_codec import fleet_from_pb
 from fleetd.uplink.sample_codec import sample_from_pb
@@ -88,9 +89,16 @@ class DeskClient:
             items(answer.findings, finding_from_pb, "findings", limit=_MAX_FINDINGS),
         )
 
-    async def quarantine(self, host: HostName, reason: str, *, expires_at_s: float | None = None) -> Host:
-        """Put an operator's hold on the host, for good or until a wall time."""
-        request = desk_pb2.QuarantineRequest(name=_host(host), reason=clean(reason), expires_at_s=expires_at_s)
+    async def quarantine(
+        self, host: HostName, reason: str, *, expires_at_s: float | None = None, drain: Drain | None = None
+    ) -> Host:
+        """Put an operator's hold on the host, for good or until a wall time; its work leaves as the policy has it."""
+        request = desk_pb2.QuarantineRequest(
+            name=_host(host),
+            reason=clean(reason),
+            expires_at_s=expires_at_s,
+            drain=desk_pb2.LEAVING_UNSPECIFIED if drain is None else DRAINS.to_pb(drain),
+        )
         return host_from_pb(await self._ask(self._stub.Quarantine, request))
 
     async def release(self, host: HostName, reason: str, *, override: bool) -> Host:

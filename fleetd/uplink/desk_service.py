@@ -9,7 +9,7 @@ from fleetd.model.ids import GpuId, HostName
 from fleetd.pb.v1 import desk_pb2, desk_pb2_grpc
 from fleetd.ports import DeskDoor, Peer, Refused, StoreError
 from fleetd.uplink.codec import finding_to_pb
-from fleetd.uplink.desk_codec import host_to_pb
+from fleetd.uplink.desk_codec import DRAINS, host_to_pb
 from fleetd.uplink.doors import DoorCalls
 from fleetd.uplink.fact_codec import MAX_ALERTS, alert_from_pb, fact_to_pb, query_from_pb
 from fleetd.uplink.fleet_codec import fleet_to_pb
@@ -81,7 +81,9 @@ class DeskService(desk_pb2_grpc.DeskServicer):
         async def answer() -> desk_pb2.Host:
             peer, reason = self._admit(context, acts=True), text(request.reason, "reason")
             expires_at_s = finite(request.expires_at_s, "expires_at_s") if request.HasField("expires_at_s") else None
-            return host_to_pb(await self._door.quarantine(peer, _host(request.name), reason, expires_at_s=expires_at_s))
+            drain = DRAINS.from_pb(request.drain, "drain") if request.drain else None
+            host = _host(request.name)
+            return host_to_pb(await self._door.quarantine(peer, host, reason, expires_at_s=expires_at_s, drain=drain))
 
         return await self._answer(context, answer())
 

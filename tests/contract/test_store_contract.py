@@ -41,7 +41,7 @@ from fleetd.model.fleet import Area, AreaKey, FleetRecord, Incident, IncidentKin
 from fleetd.model.host import Gpu, Hello, Hold, Host, Lifecycle, PendingBurnin, Place, Strike
 from fleetd.model.ids import BootId, FindingId, GpuId, HostName, OrderId, SpoolId
 from fleetd.model.journal import JournalEntry, SpoolProgress, StoreImage, WithheldOrder
-from fleetd.model.order import Notify, Order, Quarantine, Release, RunBurnin
+from fleetd.model.order import Drain, Notify, Order, Quarantine, Release, RunBurnin
 from fleetd.ports import Store, StoreError
 from fleetd.stores import codec
 from fleetd.stores.memory import MemoryStore
@@ -179,7 +179,7 @@ EVENTS: tuple[Event, ...] = (
     ),
     Outvoted(host=HostName("h01"), key="k", why="w"),
     JobEnded(host=HostName("h01"), job="j", ok=False, ran_seconds=1.5),
-    OperatorQuarantined(host=HostName("h01"), who="operator:eve", reason="r", expires_at_s=9.0),
+    OperatorQuarantined(host=HostName("h01"), who="operator:eve", reason="r", expires_at_s=9.0, drain=Drain.NOW),
     OperatorReleased(host=HostName("h01"), who="operator:eve", reason="r", override=True),
     OperatorBurnin(host=HostName("h01"), who="operator:eve", reason="r", level=None),
     OperatorRepairs(host=HostName("h01"), who="operator:eve", reason="r"),

@@ -5,7 +5,14 @@ from dataclasses import dataclass, replace
 import pytest
 
 from fleetd.core.scheduler import differences
-from fleetd.model.event import OperatorReleased, OperatorRepairs, OperatorRetires, OrderObstructed, SchedulerDiffers
+from fleetd.model.event import (
+    OperatorQuarantined,
+    OperatorReleased,
+    OperatorRepairs,
+    OperatorRetires,
+    OrderObstructed,
+    SchedulerDiffers,
+)
 from fleetd.model.finding import FaultClass, Verdict
 from fleetd.model.host import Lifecycle
 from fleetd.model.ids import HostName, OrderId
@@ -107,6 +114,20 @@ def test_not_more_hosts_are_closed_at_once_than_the_budget_allows_but_any_number
         ("h1", False),
         ("h2", False),
     ]
+
+
+def test_an_operator_says_how_work_leaves_also_on_a_host_that_is_held_already() -> None:
+    d, first = condemned({PERSISTENT: Drain.JOB_END}, PERSISTENT)
+    assert first.drain is Drain.JOB_END
+    assert d.send(OperatorQuarantined(host=H1, who="ann", reason="fan")).orders == ()
+    (order,) = d.send(OperatorQuarantined(host=H1, who="ann", reason="fire", drain=Drain.NOW)).orders
+    assert isinstance(order, Quarantine)
+    assert order.drain is Drain.NOW
+    assert order.id != first.id
+    d = healthy()
+    (order,) = d.send(OperatorQuarantined(host=H1, who="ann", reason="fan", drain=Drain.CHECKPOINT)).orders
+    assert isinstance(order, Quarantine)
+    assert order.drain is Drain.CHECKPOINT
 
 
 def test_a_held_host_that_somebody_opened_is_closed_again_and_he_is_told_where_to_release_it() -> None:

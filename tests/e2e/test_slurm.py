@@ -200,6 +200,17 @@ def test_now_requeues_what_runs(cluster: SlurmCluster) -> None:
     assert (cluster.job(job, "JobState"), cluster.job(job, "Restarts")) == ("PENDING", "1")
 
 
+def test_a_node_that_is_drained_mildly_can_be_emptied_by_a_later_order(cluster: SlurmCluster) -> None:
+    job = cluster.submit("sleep 300", "-w", "h01")
+    before = cluster.times_drained("h01")
+    done(slurm(cluster), quarantine("h01"))
+    wait_until(gone(slurm(cluster), quarantine("h01", 2, Drain.NOW)), "no job is left")
+    assert (cluster.job(job, "JobState"), cluster.job(job, "Restarts")) == ("PENDING", "1")
+    assert cluster.times_drained("h01") == before + 1, "it was drained all the time"
+    done(slurm(cluster), release("h01", 3))
+    assert "DRAIN" not in cluster.state("h01")
+
+
 def test_a_job_that_cannot_be_requeued_is_told_and_never_cancelled(cluster: SlurmCluster) -> None:
     job = cluster.submit("sleep 300", "-w", "h01", "--no-requeue")
     order = quarantine("h01", drain=Drain.NOW)

@@ -17,7 +17,7 @@ from fleetd.model.finding import DeviceFault, FaultClass, Finding, Scope, Severi
 from fleetd.model.fleet import FleetRecord, Stopped
 from fleetd.model.host import Gpu, Hello, Host, Lifecycle
 from fleetd.model.ids import BootId, FindingId, GpuId, HostName, OrderId, SpoolId
-from fleetd.model.order import AgentOrder, RecallBurnin, RunBurnin
+from fleetd.model.order import AgentOrder, Drain, RecallBurnin, RunBurnin
 from fleetd.model.telemetry import GpuSample
 from fleetd.ports import AlertsTaken, Peer, Refused, StoreError
 from fleetd.system import RealClock
@@ -123,8 +123,17 @@ class FakeDeskDoor:
     async def host(self, name: HostName) -> tuple[Host, tuple[GpuSample, ...], tuple[Finding, ...]]:
         return self._known(name), (sample("GPU-0"),), (fault("f1", host=name),)
 
-    async def quarantine(self, peer: Peer, name: HostName, reason: str, *, expires_at_s: float | None = None) -> Host:
+    async def quarantine(
+        self,
+        peer: Peer,
+        name: HostName,
+        reason: str,
+        *,
+        expires_at_s: float | None = None,
+        drain: Drain | None = None,
+    ) -> Host:
         until = "" if expires_at_s is None else f" until {expires_at_s:g}"
+        until += "" if drain is None else f" {drain}"
         return self._do(peer, "quarantine", name, f"{reason}{until}")
 
     async def burnin(self, peer: Peer, name: HostName, reason: str, *, level: str | None) -> Host:

@@ -95,6 +95,26 @@ INCIDENT_KIND_STORM: IncidentKind.ValueType  # 1
 INCIDENT_KIND_PARTITION: IncidentKind.ValueType  # 2
 Global___IncidentKind: _TypeAlias = IncidentKind  # noqa: Y015
 
+class _Leaving:
+    ValueType = _typing.NewType("ValueType", _builtins.int)
+    V: _TypeAlias = ValueType  # noqa: Y015
+
+class _LeavingEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_Leaving.ValueType], _builtins.type):
+    DESCRIPTOR: _descriptor.EnumDescriptor
+    LEAVING_UNSPECIFIED: _Leaving.ValueType  # 0
+    LEAVING_JOB_END: _Leaving.ValueType  # 1
+    LEAVING_CHECKPOINT: _Leaving.ValueType  # 2
+    LEAVING_NOW: _Leaving.ValueType  # 3
+
+class Leaving(_Leaving, metaclass=_LeavingEnumTypeWrapper):
+    """How work leaves a host that is taken away."""
+
+LEAVING_UNSPECIFIED: Leaving.ValueType  # 0
+LEAVING_JOB_END: Leaving.ValueType  # 1
+LEAVING_CHECKPOINT: Leaving.ValueType  # 2
+LEAVING_NOW: Leaving.ValueType  # 3
+Global___Leaving: _TypeAlias = Leaving  # noqa: Y015
+
 @_typing.final
 class Hold(_message.Message):
     """A reason why a host is kept from its users."""
@@ -700,20 +720,24 @@ class QuarantineRequest(_message.Message):
     NAME_FIELD_NUMBER: _builtins.int
     REASON_FIELD_NUMBER: _builtins.int
     EXPIRES_AT_S_FIELD_NUMBER: _builtins.int
+    DRAIN_FIELD_NUMBER: _builtins.int
     name: _builtins.str
     reason: _builtins.str
     expires_at_s: _builtins.float
     """When the hold goes by itself, wall time; absent: never."""
+    drain: Global___Leaving.ValueType
+    """How work leaves the host; not set: as the policy has it."""
     def __init__(
         self,
         *,
         name: _builtins.str = ...,
         reason: _builtins.str = ...,
         expires_at_s: _builtins.float | None = ...,
+        drain: Global___Leaving.ValueType = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_expires_at_s", b"_expires_at_s", "expires_at_s", b"expires_at_s"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_expires_at_s", b"_expires_at_s", "expires_at_s", b"expires_at_s", "name", b"name", "reason", b"reason"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_expires_at_s", b"_expires_at_s", "drain", b"drain", "expires_at_s", b"expires_at_s", "name", b"name", "reason", b"reason"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__expires_at_s: _TypeAlias = _typing.Literal["expires_at_s"]  # noqa: Y015
     _WhichOneofArgType__expires_at_s: _TypeAlias = _typing.Literal["_expires_at_s", b"_expires_at_s"]  # noqa: Y015
