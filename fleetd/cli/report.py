@@ -1,5 +1,6 @@
 """`fleetd report`: what a fleet was worth over some time, by vendor, SKU and pool."""
 
+import math
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -62,6 +63,10 @@ def command(
     window_s = seconds(last)
     if not 0 < window_s <= MAX_DAYS * DAY_S:
         raise Failure(f"report: --last {last} is no window: more than nothing, and at most {MAX_DAYS}d")
+    if not math.isfinite(objective):
+        raise Failure(f"report: --objective {objective:g} is no number of quarantines")
+    if html_path == Path("-"):
+        raise Failure("report: --html wants the path of a file, such as report.html")
     facts = _of_ledger(ledger) if ledger is not None else _of_controller(desk)
     found = report(facts, since_s=until_s - window_s, until_s=until_s)
     if html_path is not None:

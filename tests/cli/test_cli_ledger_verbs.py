@@ -206,6 +206,21 @@ def test_the_report_of_a_ledger_needs_no_controller(tmp_path: Path) -> None:
     assert (damaged.exit_code, len(damaged.stderr.splitlines())) == (3, 1)
 
 
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("--objective", "nan"), "--objective nan is no number"),
+        (("--objective", "inf"), "--objective inf is no number"),
+        (("--html", "-"), "--html wants the path of a file"),
+        (("--last", "0d"), "--last 0d is no window"),
+    ],
+)
+def test_a_report_is_not_made_of_what_is_none(words: tuple[str, str], said: str) -> None:
+    found = CliRunner().invoke(main, ["report", "--ledger", "none.db", *words])
+    assert (found.exit_code, len(found.stderr.splitlines())) == (2, 1)
+    assert said in found.stderr
+
+
 @pytest.mark.parametrize("noun", ["audit", "report", "hold", "hook"])
 def test_what_asks_a_controller_needs_no_database(noun: str) -> None:
     code = f"import sys, fleetd.cli.{noun}; print([m for m in ('sqlalchemy', 'alembic', 'numpy') if m in sys.modules])"
