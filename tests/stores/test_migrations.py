@@ -17,6 +17,7 @@ from fleetd.core.chain import unbroken
 from fleetd.model.fact import FactQuery, fact_of, fleet_summary, is_notable, summary
 from fleetd.model.fleet import FleetRecord
 from fleetd.model.host import Host
+from fleetd.model.ids import HostName
 from fleetd.ports import StoreError
 from fleetd.stores import upgrade
 from fleetd.stores.schema import metadata
@@ -155,3 +156,19 @@ def test_the_fixture_has_what_an_upgrade_has_to_read(tmp_path: Path) -> None:
     bodies = [json.loads(body) for _, body in journal_of(ledger_of(DUMPS[0], tmp_path))]
     kinds = {body["event"]["type"] for body in bodies}
     assert {"AgentConnected", "FindingReceived", "OperatorReleased", "JobEnded", "AutomationStopped"} <= kinds
+
+
+@pytest.mark.parametrize("dump", [*DUMPS, None], ids=lambda p: p.stem if p else "new")
+def test_why_a_host_is_where_it_is_stands_in_an_index(dump: Path | None, tmp_path: Path) -> None:
+    """Its entries lie all over a large file: reading each of them made its page too slow on a cold disk."""
+    store = SqlStore(tmp_path / "fleet.db" if dump is None else ledger_of(dump, tmp_path))
+    asked: list[str] = []
+    sa.event.listen(store._engine, "before_cursor_execute", lambda _c, _k, statement, *_: asked.append(statement))
+    for host in store.load().hosts:
+        entries = store.history(host.name, limit=99)
+        assert store.reasons(host.name, limit=99) == tuple((entry.at_s, entry.why) for entry in entries) != ()
+    store.reasons(HostName("h"), limit=9)
+    with store._engine.connect() as connection:
+        plan = connection.exec_driver_sql(f"EXPLAIN QUERY PLAN {asked[-1]}", ("h", 9, 0)).fetchall()
+    assert [row[-1] for row in plan] == ["SEARCH journal USING COVERING INDEX journal_by_host (host=?)"]
+    store.close()
