@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 SETUP_INPUTS := pyproject.toml constraints.txt
 
-.PHONY: help deps demo test e2e lint protos swarm clean bench-checksum bench-gemm bench-faults bench-world bench-agent bench-guard-power bench-power
+.PHONY: help deps demo test e2e lint protos swarm clean bench-checksum bench-gemm bench-faults bench-world bench-agent bench-guard-power bench-power bench-store bench-fleet
 
 help:  ## list the targets
 	@grep -hE '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | sort
@@ -25,7 +25,8 @@ demo: $(STAMP)  ## the story: three hosts are burnt in, one GPU is corrupt, its 
 test: lint  ## all checks and tests (at most 15 minutes on 2 cores)
 	@$(BIN)/python -m pytest -n 2 -m "not e2e and not gpu"
 
-e2e: $(STAMP)  ## real processes on loopback: the story with everything killed once
+e2e: $(STAMP)  ## real processes on loopback: the story with everything killed once, also on a real Slurm (as root)
+	@deploy/deps e2e
 	@$(BIN)/python -m pytest -n 0 -m e2e tests/e2e
 
 lint: $(STAMP)  ## ruff, mypy, import-linter
@@ -59,6 +60,12 @@ bench-guard-power: $(STAMP)  ## power guard: 1,000 kills and stops of each kind,
 
 bench-agent: $(STAMP)  ## agent with 8 fake GPUs of either vendor: CPU, memory, latency of /metrics, growth (7 minutes)
 	@$(BIN)/python tests/bench/bench_agent.py 60
+
+bench-store: $(STAMP)  ## a ledger of 10,000 hosts and 1,000,000 entries: start, host page (a few minutes, 4 GiB of disk)
+	@$(BIN)/python tests/bench/bench_store.py
+
+bench-fleet: $(STAMP)  ## a controller under 500 and 2,000 agents: latency of a finding, CPU, memory (5 minutes, 2 cores)
+	@$(BIN)/python tests/bench/fleet_load.py
 
 clean:  ## remove the virtual environment and caches
 	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .import_linter_cache build dist

@@ -11,7 +11,7 @@ import signal
 import socket
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
@@ -56,7 +56,15 @@ def free_port() -> int:
 class Loopback:
     """Processes by name: `controller` and the hosts. Leaves no process behind; leaves its folder to be looked at."""
 
-    def __init__(self, folder: Path, plans: Sequence[HostPlan], *, now_s: float, policy: str = "default") -> None:
+    def __init__(
+        self,
+        folder: Path,
+        plans: Sequence[HostPlan],
+        *,
+        now_s: float,
+        policy: str = "default",
+        controller: Mapping[str, object] | None = None,
+    ) -> None:
         """Write certificates and configurations into `folder`; starts nothing.
 
         Args:
@@ -64,6 +72,7 @@ class Loopback:
             plans: the hosts.
             now_s: wall time, seconds since the epoch (for the certificates).
             policy: a shipped policy or the path of one.
+            controller: further keys of the controller's file.
 
         Raises:
             NoFakeLibrary: a host wants one that there is not; other hosts may still be tried in the same folder.
@@ -78,7 +87,7 @@ class Loopback:
         wanted = DevPki(hosts=tuple(self.plans), operators=("demo",))
         make_dev_pki(folder / "pki", wanted, now_s=now_s)
         (folder / "logs").mkdir()
-        self._write_controller(policy)
+        self._write_controller(policy, controller or {})
         for name in self.plans:
             self.write_agent(name, port=self.port)
 
@@ -99,7 +108,7 @@ class Loopback:
         fake.burn_in(seed=plan.seed, inject=plan.fault)
         return fake
 
-    def _write_controller(self, policy: str) -> None:
+    def _write_controller(self, policy: str, more: Mapping[str, object]) -> None:
         state = self.folder / "controller"
         state.mkdir()
         pki = self.folder / "pki"
@@ -117,6 +126,7 @@ class Loopback:
                     "key": str(pki / "controller.key"),
                 },
                 "exporter": {"listen": f"127.0.0.1:{self.metrics_ports['controller']}"},
+                **more,
             },
         )
 

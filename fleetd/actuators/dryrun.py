@@ -1,13 +1,16 @@
 """The default actuator: writes what would have been done into a file, one JSON line an order, and does no more."""
 
+import asyncio
 import errno
 import json
 import os
+from collections.abc import Collection, Mapping
+from functools import partial
 from pathlib import Path
 
-from fleetd.model.ids import OrderId
+from fleetd.model.ids import HostName, OrderId
 from fleetd.model.order import FleetOrder
-from fleetd.ports import ActuatorError, Receipt
+from fleetd.ports import ActuatorError, Receipt, RunBlocking, Standing
 
 
 class DryRun:
@@ -15,9 +18,11 @@ class DryRun:
 
     name = "dryrun"
 
-    def __init__(self, record: Path) -> None:
+    def __init__(self, record: Path, *, run_blocking: RunBlocking) -> None:
         """Open or create the record. Raises ActuatorError when that cannot be done."""
         self._record = record
+        self._run_blocking = run_blocking
+        self._writing = asyncio.Lock()
         try:
             record.touch(exist_ok=True)
             lines = record.read_bytes().split(b"\n")
@@ -33,14 +38,21 @@ class DryRun:
     async def carry_out(self, order: FleetOrder) -> Receipt:
         """Record the order durably. Raises ActuatorError when the disk refuses."""
         verb = type(order).__name__.lower()
-        if order.id not in self._done:
-            line = {"order": order.id, "verb": verb, "host": order.host, "at_s": order.issued_at_s, "why": order.why}
-            try:
-                self._append(json.dumps(line) + "\n")
-            except OSError as error:
-                raise ActuatorError(f"{self._record}: {error.strerror}") from error
-            self._done.add(order.id)
+        async with self._writing:
+            if order.id not in self._done:
+                line = {"order": order.id, "verb": verb, "host": order.host, "at_s": order.issued_at_s}
+                text = json.dumps(line | {"why": order.why}) + "\n"
+                try:
+                    await self._run_blocking(partial(self._append, text))
+                except OSError as error:
+                    raise ActuatorError(f"{self._record}: {error.strerror}") from error
+                self._done.add(order.id)
         return Receipt(order_id=order.id, done=True, why=f"dry run: recorded {verb} of {order.host}")
+
+    async def standing(self, hosts: Collection[HostName]) -> Mapping[HostName, Standing]:
+        """Nothing is known: no scheduler is asked."""
+        del hosts
+        return {}
 
     def _append(self, line: str) -> None:
         """Write a line to the disk; what is left of one that did not get there whole is cut off by the next."""

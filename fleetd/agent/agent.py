@@ -202,7 +202,11 @@ class Agent:
             self._sampler.inventory_changed.clear()
             line = asyncio.create_task(
                 self._uplink.run(
-                    hello=self.hello, spool=self._spool, telemetry=self._telemetry, accept=self._chores.accept
+                    hello=self.hello,
+                    spool=self._spool,
+                    telemetry=self._telemetry,
+                    accept=self._chores.accept,
+                    recall=self._chores.recall,
                 )
             )
             changed = asyncio.create_task(self._sampler.inventory_changed.wait())

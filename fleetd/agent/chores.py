@@ -13,8 +13,8 @@ import structlog
 
 from fleetd.agent.report import REPORT_BYTES_MAX, ReportError, judged, not_judged
 from fleetd.model.finding import BurninEnded, Verdict
-from fleetd.model.ids import BootId, HostName
-from fleetd.model.order import RunBurnin
+from fleetd.model.ids import BootId, HostName, OrderId
+from fleetd.model.order import RecallBurnin, RunBurnin
 from fleetd.ports import Burner, BurnerError, Clock, Orders, Spool, StoreError
 
 _log = structlog.get_logger(__name__)
@@ -68,6 +68,8 @@ class Chores:
         self._accepted = asyncio.Event()
         self._untold: BurninEnded | None = None
         """A finding that the spool did not take, or whose order did not close: nothing is run again for that."""
+        self._running: tuple[OrderId, asyncio.Task[None]] | None = None
+        self._recalled: dict[OrderId, str] = {}  # why; bounded by the orders that are open
         self.runs_total = {verdict.value: 0 for verdict in Verdict}
         self.findings_total = 0
         self.burner_errors_total = 0
@@ -89,6 +91,21 @@ class Chores:
             _log.warning("order_refused", order=order.id, why=why)
         self._accepted.set()
         return why
+
+    def recall(self, recall: RecallBurnin) -> None:
+        """Stop a burn-in, or do not begin it: it ends without a judgement. One that has ended, or is unknown, stays."""
+        try:
+            waiting = any(order.id == recall.order_id for order in self._orders.open())
+        except StoreError as error:
+            self.store_errors_total += 1
+            _log.warning("recall_not_done", order=recall.order_id, why=str(error))
+            return
+        if not waiting or recall.order_id in self._recalled:
+            return
+        self._recalled[recall.order_id] = recall.why
+        _log.warning("burnin_recalled", order=recall.order_id, why=recall.why)
+        if self._running is not None and self._running[0] == recall.order_id:
+            self._running[1].cancel()
 
     async def run(self) -> None:
         """Carry out what is on disk, then wait for more; until cancelled."""
@@ -138,6 +155,7 @@ class Chores:
         self._spool.append(finding)
         self._orders.close_order(order.id)
         self._untold = None
+        self._recalled.pop(order.id, None)
         self.findings_total += 1
         self.runs_total[finding.verdict] += 1
         _log.info("burnin_ended", order=order.id, level=order.level, verdict=finding.verdict, why=finding.why)
@@ -150,13 +168,28 @@ class Chores:
         # It was valid when it was accepted, but the agent or the host may have been restarted since.
         if why := self._invalid(order):
             return self._not_judged(order, f"the burn-in did not run to its end before a restart, and now {why}")
+        if order.id in self._recalled:
+            return self._not_judged(order, f"recalled before it began: {self._recalled[order.id]}")
         _log.info("burnin_begins", order=order.id, level=order.level, why=order.why)
+        burning = asyncio.create_task(self._run_it(order, report))
+        self._running = (order.id, burning)
         try:
-            await self._burner.burn(order, report)
+            await asyncio.wait({burning})
+        finally:
+            self._running = None
+            burning.cancel()  # when we are cancelled ourselves, so is the run, and it is ended before we go
+            await asyncio.wait({burning})
+        if burning.cancelled():
+            return self._not_judged(order, f"recalled: {self._recalled[order.id]}")
+        try:
+            burning.result()
         except BurnerError as error:
             self.burner_errors_total += 1
             return self._not_judged(order, str(error))
         return self._judged(order, report) or self._not_judged(order, f"the burn-in's report is gone: {report}")
+
+    async def _run_it(self, order: RunBurnin, report: Path) -> None:
+        await self._burner.burn(order, report)
 
     def _judged(self, order: RunBurnin, report: Path) -> BurninEnded | None:
         """The finding that the report on disk gives; None when there is no report."""

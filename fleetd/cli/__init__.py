@@ -17,6 +17,7 @@ from fleetd.cli.failure import CANNOT_JUDGE, Failure
 
 COMMANDS = {
     "agent": "fleetd.cli.agent:command",
+    "audit": "fleetd.cli.audit:command",
     "automation": "fleetd.cli.fleetwide:command",
     "budget": "fleetd.cli.fleetwide:budget",
     "bundle": "fleetd.cli.bundle:command",
@@ -25,17 +26,28 @@ COMMANDS = {
     "controller": "fleetd.cli.controller:command",
     "demo": "fleetd.cli.demo:command",
     "faults": "fleetd.cli.faults:command",
+    "hold": "fleetd.cli.hold:command",
+    "hook": "fleetd.cli.hook:command",
     "host": "fleetd.cli.host:command",
     "incident": "fleetd.cli.fleetwide:incident",
+    "job": "fleetd.cli.job:command",
     "pki": "fleetd.cli.pki:command",
     "policy": "fleetd.cli.policy:command",
     "power": "fleetd.cli.power:command",
     "rehearse": "fleetd.cli.rehearse:command",
+    "report": "fleetd.cli.report:command",
+    "store": "fleetd.cli.store:command",
 }
 """Noun → "module:attribute" of its click command."""
 
 
-EXTRAS = {"cryptography": "controller", "numpy": "burnin", "sqlalchemy": "controller", "torch": "burnin"}
+EXTRAS = {
+    "alembic": "controller",
+    "cryptography": "controller",
+    "numpy": "burnin",
+    "sqlalchemy": "controller",
+    "torch": "burnin",
+}
 """Top-level package → the extra that brings it. An agent's installation has none of them."""
 
 

@@ -7,6 +7,7 @@ import click
 import msgspec
 
 from fleetd.cli.connection import ask, connected
+from fleetd.cli.failure import BAD, Failure
 from fleetd.cli.jsonout import write_json
 from fleetd.model.fleet import FleetRecord, Incident
 from fleetd.uplink.desk import DeskConfig
@@ -83,6 +84,24 @@ def incident() -> None:
 def list_incidents(desk: DeskConfig, json_path: str | None) -> None:
     """List the open incidents."""
     _show(ask(desk, lambda client: client.fleet()), _incidents, json_path)
+
+
+@incident.command("show")
+@click.argument("name", metavar="ID")
+@connected
+@_json_option
+def show_incident(desk: DeskConfig, name: str, json_path: str | None) -> None:
+    """Show one open incident, and the hosts that it keeps from being quarantined."""
+    record = ask(desk, lambda client: client.fleet())
+    found = next((known for known in record.incidents if known.id == name), None)
+    if found is None:
+        raise Failure(f"no incident `{name}` is open; `fleetd incident list` shows those that are", exit_code=BAD)
+    hosts = ask(desk, lambda client: client.hosts())
+    charged = [host.name for host in hosts if any(charge.key == found.key for charge in host.charges)]
+    if write_json(json_path, {**msgspec.to_builtins(found), "charged": charged}):
+        return
+    click.echo(_incident(found))
+    click.echo(f"hosts in it: {found.hosts_total}; charged and not held: {', '.join(charged) or 'none'}")
 
 
 @incident.command("close")

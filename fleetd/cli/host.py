@@ -13,7 +13,8 @@ from fleetd.cli.connection import ask, connected
 from fleetd.cli.failure import Failure
 from fleetd.cli.jsonout import write_json
 from fleetd.model.host import Host
-from fleetd.model.ids import HostName
+from fleetd.model.ids import GpuId, HostName
+from fleetd.model.order import Drain
 from fleetd.system import RealClock
 from fleetd.uplink.desk import DeskConfig
 
@@ -86,14 +87,23 @@ def show(desk: DeskConfig, name: str, json_path: str | None) -> None:
 @click.option(
     "--expires-in", type=click.FloatRange(min=0, min_open=True), metavar="SECONDS", help="The hold goes by itself then."
 )
+@click.option(
+    "--drain",
+    type=click.Choice([drain.value for drain in Drain]),
+    help="How its jobs leave, also of a host that is held already; by default as the policy has it. At `job_end`, "
+    "after their next `checkpoint`, or `now`, to start again elsewhere.",
+)
 @connected
 @_json_option
-def quarantine(desk: DeskConfig, name: str, reason: str, expires_in: float | None, json_path: str | None) -> None:
+def quarantine(
+    desk: DeskConfig, name: str, reason: str, *, expires_in: float | None, drain: str | None, json_path: str | None
+) -> None:
     """Take a host away from its users."""
     if expires_in is not None and not math.isfinite(expires_in):
         raise Failure("host quarantine: --expires-in must be a number of seconds; leave it out for a hold without end")
     expires_at_s = None if expires_in is None else RealClock().wall_s() + expires_in
-    host = ask(desk, lambda client: client.quarantine(HostName(name), reason, expires_at_s=expires_at_s))
+    leaves = None if drain is None else Drain(drain)
+    host = ask(desk, lambda client: client.quarantine(HostName(name), reason, expires_at_s=expires_at_s, drain=leaves))
     _changed(host, json_path)
 
 
@@ -127,6 +137,28 @@ def burnin(desk: DeskConfig, name: str, reason: str, level: str | None, json_pat
 def repair(desk: DeskConfig, name: str, reason: str, json_path: str | None) -> None:
     """Leave a host to a person: nothing is run on it until `fleetd host burnin`."""
     _changed(ask(desk, lambda client: client.repair(HostName(name), reason)), json_path)
+
+
+@command.command()
+@click.argument("name")
+@click.option("--reason", required=True, help="What was repaired; it stays in the host's history.")
+@connected
+@_json_option
+def repaired(desk: DeskConfig, name: str, reason: str, json_path: str | None) -> None:
+    """Say that a repair is over: the host runs the burn-in that proves it."""
+    _changed(ask(desk, lambda client: client.repaired(HostName(name), reason)), json_path)
+
+
+@command.command()
+@click.argument("name")
+@click.argument("old", metavar="GPU_OLD")
+@click.argument("new", metavar="GPU_NEW")
+@click.option("--reason", required=True, help="Why; it stays in the host's history.")
+@connected
+@_json_option
+def swapped(*, desk: DeskConfig, name: str, old: str, new: str, reason: str, json_path: str | None) -> None:
+    """Say that a GPU was exchanged (UUIDs or serials): it is counted, and the host has to prove itself."""
+    _changed(ask(desk, lambda client: client.swap(HostName(name), reason, old=GpuId(old), new=GpuId(new))), json_path)
 
 
 @command.command()

@@ -55,8 +55,9 @@ def command(policy: str, path: Path, limit: int, json_path: str | None) -> None:
 def _rehearsed(store: Store, path: Path, policy: Policy, limit: int) -> Rehearsal:
     """Rehearse a ledger that could be opened; what is wrong with it from here on is damage."""
     try:
-        image = store.load()
-        return rehearse(unbroken(journal(store), image.hosts, image.fleet), policy, limit=limit)
+        image, beginning = store.load(), store.beginning()
+        entries = unbroken(journal(store), image.hosts, image.fleet, beginning)
+        return rehearse(entries, policy, limit=limit, beginning=beginning)
     except (StoreError, BrokenJournal) as error:
         why = f"{path}: {_said(error, path)}; nothing can be said about it: rehearse an older copy"
         raise Failure(why, exit_code=CANNOT_JUDGE) from error

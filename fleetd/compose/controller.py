@@ -2,11 +2,9 @@
 
 import asyncio
 import os
-from collections.abc import Callable
-from pathlib import Path
 
 from fleetd import __version__
-from fleetd.actuators.dryrun import DryRun
+from fleetd.compose.actuators import build_actuator
 from fleetd.compose.places import state_dir
 from fleetd.config import load_policy
 from fleetd.config.files import ControllerConfig
@@ -15,34 +13,39 @@ from fleetd.controller.controller import Controller
 from fleetd.controller.metrics import ControllerCollector
 from fleetd.exporter.native import BuildCollector
 from fleetd.exporter.server import Exporter
-from fleetd.ports import Actuator
+from fleetd.stores.file import in_use
 from fleetd.stores.sql import SqlStore
 from fleetd.system import RealClock, Systemd, run_blocking, setup_logging, stop_on_signals
 from fleetd.uplink.server import Server, serve
 
-ACTUATORS: dict[str, Callable[[Path], Actuator]] = {"dryrun": lambda folder: DryRun(folder / "orders.jsonl")}
-"""`actuator` → what makes it, given the state directory."""
+LEDGER = "fleet.db"
+"""The ledger, in the state directory."""
 
 
 def run_controller(config: ControllerConfig) -> None:
     """Run a controller until SIGTERM or SIGINT. Raises PortError or ConfigError when it cannot start."""
     setup_logging()
-    asyncio.run(_controller(config))
+    with in_use(state_dir(config.state_dir) / LEDGER):
+        asyncio.run(_controller(config))
 
 
 async def _controller(config: ControllerConfig) -> None:
     policy = load_policy(policy_path(config.policy))
     folder = state_dir(config.state_dir)
     systemd = Systemd(os.environ)
-    store = SqlStore(folder / "fleet.db")
+    store = SqlStore(folder / LEDGER)
     try:
+        clock = RealClock()
+        actuator, job_ends = build_actuator(config, folder, clock)
         controller = Controller(
             store=store,
-            actuator=ACTUATORS[config.actuator](folder),
+            actuator=actuator,
             policy=policy,
-            clock=RealClock(),
+            clock=clock,
             run_blocking=run_blocking,
             dispatcher=config.dispatcher,
+            job_ends=job_ends,
+            scheduler=config.scheduler,
         )
         controller.load()
         exporter = Exporter(config.exporter.listen, [ControllerCollector(controller), BuildCollector(__version__)])

@@ -13,9 +13,12 @@ PAGE = 1000
 
 
 @contextmanager
-def ledger(path: Path) -> Iterator[Store]:
-    """Open a ledger for reading. Raises StoreError when there is none, or when another version wrote it."""
-    store = SqlStore(path, read_only=True)
+def ledger(path: Path, *, everything: bool = False) -> Iterator[Store]:
+    """Open a ledger for reading; `everything`: read the file whole first, however large it is.
+
+    Raises StoreError when there is none, when it is damaged, or when another version wrote it.
+    """
+    store = SqlStore(path, read_only=True, everything=everything)
     try:
         yield store
     finally:
@@ -23,7 +26,7 @@ def ledger(path: Path) -> Iterator[Store]:
 
 
 def journal(store: Store) -> Iterator[tuple[int, JournalEntry]]:
-    """All entries from the first, each with its position. Raises StoreError."""
+    """All entries from the first that is there, each with its position. Raises StoreError."""
     after = 0
     while page := store.journal(after=after, limit=PAGE):
         yield from page

@@ -5,6 +5,7 @@ from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Literal
 
+from fleetd.actuators.config import KubernetesConfig, SlurmConfig, WebhookConfig
 from fleetd.agent.chores import ChoresConfig
 from fleetd.agent.governor_config import GovernorConfig
 from fleetd.agent.jobs_config import JobsConfig
@@ -15,6 +16,7 @@ from fleetd.agent.status_socket import StatusConfig
 from fleetd.burner import BurnerConfig
 from fleetd.config.strict import load
 from fleetd.controller.dispatcher import DispatcherConfig
+from fleetd.controller.scheduler_watch import SchedulerWatchConfig
 from fleetd.core.detect_config import DetectConfig
 from fleetd.devices.config import DevicesConfig
 from fleetd.exporter.config import AgentExporterConfig, ExporterConfig
@@ -76,8 +78,12 @@ class ControllerConfig:
     """Where the ledger and the dry run's record live; it must exist and belong to the controller alone."""
     policy: str = "default"
     """A shipped policy (`observe`, `default`, `strict`) or the path of one."""
-    actuator: Literal["dryrun"] = "dryrun"
+    actuator: Literal["dryrun"] | SlurmConfig | KubernetesConfig | WebhookConfig = "dryrun"
+    """What carries orders out; `dryrun` records what would have been done, and touches nothing."""
+    pages: WebhookConfig | None = None
+    """Where what a human has to know is sent; null: it is logged, and goes to a webhook that is the actuator."""
     dispatcher: DispatcherConfig = field(default_factory=DispatcherConfig)
+    scheduler: SchedulerWatchConfig = field(default_factory=SchedulerWatchConfig)
     server: ServerConfig
     exporter: ExporterConfig = field(default_factory=ExporterConfig)
 

@@ -8,11 +8,14 @@ from fleetd.controller.desk import Desk
 from fleetd.controller.dispatcher import Dispatcher, DispatcherConfig
 from fleetd.controller.intake import Intake
 from fleetd.controller.judge import Judge
+from fleetd.controller.scheduler_watch import SchedulerWatch, SchedulerWatchConfig
 from fleetd.controller.watch import Watch
-from fleetd.core.intent import held_back, void_since
+from fleetd.core.intent import held_back, recalled, void_since
 from fleetd.core.policy import Policy
+from fleetd.model.event import OrderObstructed
 from fleetd.model.host import Host
-from fleetd.ports import Actuator, Clock, RunBlocking, Store
+from fleetd.model.order import FleetOrder
+from fleetd.ports import Actuator, Clock, JobEnds, RunBlocking, Store
 
 _log = structlog.get_logger(__name__)
 
@@ -29,6 +32,8 @@ class Controller:
         clock: Clock,
         run_blocking: RunBlocking,
         dispatcher: DispatcherConfig,
+        job_ends: JobEnds | None = None,
+        scheduler: SchedulerWatchConfig = SchedulerWatchConfig(),  # noqa: B008 - frozen
     ) -> None:
         self._store = store
         self.dispatcher = Dispatcher(
@@ -44,17 +49,28 @@ class Controller:
         )
         self.intake = Intake(judge=self.judge, dispatcher=self.dispatcher, clock=clock)
         self.watch = Watch(judge=self.judge, dispatcher=self.dispatcher, telemetry=self.intake.telemetry, clock=clock)
+        self.scheduler_watch = SchedulerWatch(
+            judge=self.judge,
+            dispatcher=self.dispatcher,
+            actuator=actuator,
+            job_ends=job_ends,
+            clock=clock,
+            config=scheduler,
+        )
+        self.dispatcher.on_obstacle = self._obstructed
         self.dispatcher.on_session = self.watch.session_changed
         self.dispatcher.void_since = lambda order: void_since(order, self.judge.hosts.get(order.host))
         self.dispatcher.held_back = lambda order: held_back(
             order, self.judge.hosts.get(order.host), self.judge.record.stopped
         )
+        self.dispatcher.recalled = lambda host: recalled(self.judge.hosts.get(host), self.judge.record.stopped)
         self.desk = Desk(judge=self.judge, store=store, telemetry=self.intake.telemetry, run_blocking=run_blocking)
 
     def load(self) -> None:
         """Go on from the ledger. Raises StoreError."""
         image = self._store.load()
         self.judge.adopt(image)
+        self.scheduler_watch.adopt(image.jobs_heard)
         for host in image.hosts:
             self.watch.host_changed(host)
         _log.info("ledger loaded", hosts=len(image.hosts), open_orders=len(image.open_orders))
@@ -65,6 +81,10 @@ class Controller:
             group.create_task(self.judge.run())
             group.create_task(self.dispatcher.run())
             group.create_task(self.watch.run())
+            group.create_task(self.scheduler_watch.run())
+
+    async def _obstructed(self, order: FleetOrder, why: str) -> None:
+        await self.judge.submit(OrderObstructed(host=order.host, order_id=order.id, why=why))
 
     def _host_changed(self, host: Host) -> None:
         self.watch.host_changed(host)

@@ -1,29 +1,36 @@
 """Where operators come in: look at hosts, quarantine, release, ask why."""
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 
 from fleetd.controller.judge import Judge
+from fleetd.core.alerts import finding_of
+from fleetd.model.alert import Alert
 from fleetd.model.event import (
     AutomationResumed,
     AutomationStopped,
     BudgetRearmed,
     Event,
+    FindingReceived,
     FleetEvent,
+    GpuSwapped,
     IncidentClosed,
     JobEnded,
     OperatorBurnin,
     OperatorQuarantined,
     OperatorReleased,
+    OperatorRepaired,
     OperatorRepairs,
     OperatorRetires,
 )
-from fleetd.model.finding import Finding
+from fleetd.model.fact import Fact, FactQuery
+from fleetd.model.finding import DeviceFault, Finding
 from fleetd.model.fleet import FleetRecord
 from fleetd.model.host import Host
-from fleetd.model.ids import HostName
+from fleetd.model.ids import FindingId, GpuId, HostName
+from fleetd.model.order import Drain
 from fleetd.model.telemetry import GpuSample
-from fleetd.ports import Peer, Refused, RunBlocking, Store
+from fleetd.ports import AlertsTaken, Peer, Refused, RunBlocking, Store
 
 FINDINGS_SHOWN = 100
 STEPS_SHOWN = 200
@@ -57,12 +64,22 @@ class Desk:
         await self._run_blocking(lambda: findings.extend(self._store.findings(name, limit=FINDINGS_SHOWN)))
         return host, self._telemetry.get(name, ()), tuple(findings)
 
-    async def quarantine(self, peer: Peer, name: HostName, reason: str, *, expires_at_s: float | None = None) -> Host:
+    async def quarantine(
+        self,
+        peer: Peer,
+        name: HostName,
+        reason: str,
+        *,
+        expires_at_s: float | None = None,
+        drain: Drain | None = None,
+    ) -> Host:
         """Put an operator's hold on a host. Raises Refused, StoreError."""
         return await self._ask(
             peer,
             name,
-            lambda: OperatorQuarantined(host=name, who=peer.name, reason=_reason(reason), expires_at_s=expires_at_s),
+            lambda: OperatorQuarantined(
+                host=name, who=peer.name, reason=_reason(reason), expires_at_s=expires_at_s, drain=drain
+            ),
         )
 
     async def release(self, peer: Peer, name: HostName, reason: str, *, override: bool) -> Host:
@@ -80,6 +97,16 @@ class Desk:
     async def repair(self, peer: Peer, name: HostName, reason: str) -> Host:
         """Leave a host to a person until he orders a burn-in. Raises Refused, StoreError."""
         return await self._ask(peer, name, lambda: OperatorRepairs(host=name, who=peer.name, reason=_reason(reason)))
+
+    async def repaired(self, peer: Peer, name: HostName, reason: str) -> Host:
+        """End a repair with the burn-in that proves the host. Raises Refused, StoreError."""
+        return await self._ask(peer, name, lambda: OperatorRepaired(host=name, who=peer.name, reason=_reason(reason)))
+
+    async def swap(self, peer: Peer, name: HostName, reason: str, *, old: GpuId, new: GpuId) -> Host:
+        """Take note that a GPU of a host was exchanged. Raises Refused, StoreError."""
+        return await self._ask(
+            peer, name, lambda: GpuSwapped(host=name, who=peer.name, reason=_reason(reason), old=old, new=new)
+        )
 
     async def retire(self, peer: Peer, name: HostName, reason: str) -> Host:
         """Take a host out of the fleet for good. Raises Refused, StoreError."""
@@ -133,12 +160,33 @@ class Desk:
         """Return (wall time, why) of each step of a host, oldest first. Raises Refused, StoreError."""
         self._known(name)
         steps: list[tuple[float, str]] = []
-
-        def read() -> None:
-            steps.extend((entry.at_s, entry.why) for entry in self._store.history(name, limit=STEPS_SHOWN))
-
-        await self._run_blocking(read)
+        await self._run_blocking(lambda: steps.extend(self._store.reasons(name, limit=STEPS_SHOWN)))
         return tuple(steps)
+
+    async def facts(self, query: FactQuery) -> tuple[Fact, ...]:
+        """Return what journal entries say in short. Raises StoreError."""
+        found: list[Fact] = []
+        await self._run_blocking(lambda: found.extend(self._store.facts(query)))
+        return tuple(found)
+
+    async def alerts(self, peer: Peer, alerts: Sequence[Alert]) -> AlertsTaken:
+        """Make findings of alerts; one that was told before counts once. Raises Refused, StoreError."""
+        _require_operator(peer)
+        refused: list[str] = []
+        findings: list[DeviceFault] = []
+        for alert in alerts:
+            host = self._judge.hosts.get(alert.host)
+            found = f"{alert.name}: no host {alert.host!r} is known" if host is None else finding_of(alert, host)
+            if isinstance(found, str):
+                refused.append(found)
+            else:
+                findings.append(found)
+        known: set[FindingId] = set()
+        await self._run_blocking(lambda: known.update(f.id for f in findings if self._store.finding_known(f.id)))
+        new = {found.id: found for found in findings if found.id not in known}
+        for found in new.values():
+            await self._judge.submit(FindingReceived(host=found.host, finding=found))
+        return AlertsTaken(taken=len(new), refused=tuple(refused))
 
     def _known(self, name: HostName) -> Host:
         host = self._judge.hosts.get(name)

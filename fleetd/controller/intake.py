@@ -12,7 +12,7 @@ from fleetd.model.finding import Finding
 from fleetd.model.host import Hello
 from fleetd.model.ids import HostName, OrderId, SpoolId
 from fleetd.model.journal import SpoolProgress
-from fleetd.model.order import RunBurnin
+from fleetd.model.order import AgentOrder
 from fleetd.model.telemetry import GpuSample
 from fleetd.ports import Clock, Peer, Refused
 
@@ -73,7 +73,7 @@ class Intake:
         """Keep the latest samples."""
         self._telemetry[host] = tuple(samples)
 
-    def orders(self, host: HostName) -> AsyncIterator[RunBurnin]:
+    def orders(self, host: HostName) -> AsyncIterator[AgentOrder]:
         """Orders for the agent of a host."""
         return self._dispatcher.agent_orders(host)
 

@@ -64,12 +64,19 @@ class ControllerCollector(Collector):
         yield GaugeMetricFamily("fleetd_orders_open", "Orders not yet confirmed.", value=dispatcher.open_orders)
         back = dispatcher.hosts_held_back
         yield GaugeMetricFamily("fleetd_hosts_held_back", "Hosts whose open orders the kill switch holds.", value=back)
+        trouble = dispatcher.orders_in_trouble
+        yield GaugeMetricFamily("fleetd_orders_in_trouble", "Open fleet orders that failed last time.", value=trouble)
+        scheduler = self._controller.scheduler_watch
         for name, help_text, value in (
             ("fleetd_decisions", "Events judged.", judge.decisions_total),
             ("fleetd_orders_withheld", "Orders that a budget or a rule's stage kept back.", judge.withheld_total),
             ("fleetd_orders_carried_out", "Orders that an actuator carried out.", dispatcher.carried_out_total),
             ("fleetd_orders_void", "Orders that were not meant any more when their turn came.", dispatcher.void_total),
             ("fleetd_order_failures", "Attempts at an order that failed.", dispatcher.failures_total),
+            ("fleetd_pages_given_up", "Messages to a human that nobody took.", dispatcher.given_up_total),
+            ("fleetd_scheduler_look_failures", "Looks at the scheduler that failed.", scheduler.failures_total),
+            ("fleetd_scheduler_differences", "Hosts treated otherwise than ordered.", scheduler.differences_total),
+            ("fleetd_jobs_ended", "Ends of jobs heard of from the scheduler.", scheduler.jobs_ended_total),
             ("fleetd_findings_received", "Findings received for the first time.", intake.findings_total),
             ("fleetd_findings_repeated", "Findings received again and counted once.", intake.duplicates_total),
             ("fleetd_findings_lost", "Findings that a host's full spool dropped.", intake.lost_total),

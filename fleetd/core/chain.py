@@ -5,6 +5,7 @@ That each entry follows from the one before it, the store itself checks where it
 
 from collections.abc import Iterable, Iterator
 
+from fleetd.model.fact import Beginning
 from fleetd.model.fleet import FleetRecord
 from fleetd.model.host import Host
 from fleetd.model.journal import JournalEntry
@@ -15,7 +16,10 @@ class BrokenJournal(Exception):  # noqa: N818 - it says what is broken
 
 
 def unbroken(
-    rows: Iterable[tuple[int, JournalEntry]], hosts: Iterable[Host], fleet: FleetRecord
+    rows: Iterable[tuple[int, JournalEntry]],
+    hosts: Iterable[Host],
+    fleet: FleetRecord,
+    beginning: Beginning | None = None,
 ) -> Iterator[JournalEntry]:
     """Pass the entries of a journal on, and see that none is missing.
 
@@ -23,13 +27,16 @@ def unbroken(
         rows: position and entry, from the beginning.
         hosts: what the ledger keeps of its hosts, read before the journal: a controller may be adding to it.
         fleet: what it keeps of the fleet, read then, too.
+        beginning: where a pruned journal begins; None: at nothing.
 
     Raises:
         BrokenJournal: at the entry where it breaks, or at the end.
     """
-    missing = {host.name: host for host in hosts}
-    record = fleet if fleet != FleetRecord() else None
-    last = 0
+    beginning = beginning if beginning is not None else Beginning()
+    stood = {host.name: host for host in beginning.hosts}
+    missing = {host.name: host for host in hosts if stood.get(host.name) != host}
+    record = fleet if fleet != beginning.fleet else None
+    last = beginning.position
     for position, entry in rows:
         if position != last + 1:
             raise BrokenJournal(f"the journal has a gap: entry {last + 1} is missing before entry {position}")

@@ -9,7 +9,7 @@ from typing import assert_never
 from fleetd.core.invariants import FLEETD
 from fleetd.model.fleet import Stopped
 from fleetd.model.host import Host, Lifecycle
-from fleetd.model.order import Notify, Order, Quarantine, Release, RunBurnin
+from fleetd.model.order import Notify, Order, Quarantine, RecallBurnin, Release, RunBurnin
 
 
 def void_since(order: Order, host: Host | None) -> str | None:
@@ -54,6 +54,17 @@ def held_back(order: Order, host: Host | None, stopped: Stopped | None) -> str |
     else:
         automatic = host is None or host.pending is None or not host.pending.by_operator
     return f"automation is stopped by {stopped.who}: {stopped.reason}" if automatic else None
+
+
+def recalled(host: Host | None, stopped: Stopped | None) -> RecallBurnin | None:
+    """The burn-in that the kill switch takes back from an agent that has it; None when there is none.
+
+    It disturbs nobody to stop a test, and it may be the test that disturbs. One that a person asked for goes on.
+    """
+    pending = None if host is None else host.pending
+    if stopped is None or pending is None or not pending.accepted or pending.by_operator:
+        return None
+    return RecallBurnin(order_id=pending.order_id, why=f"automation is stopped by {stopped.who}: {stopped.reason}")
 
 
 def _burnin_void(order: RunBurnin, host: Host | None) -> str | None:

@@ -10,7 +10,7 @@ true is asserted in `invariants`.
 
 from typing import assert_never
 
-from fleetd.core import ballots, evidence, jobs, operators, silence, waiting
+from fleetd.core import ballots, evidence, jobs, operators, scheduler, silence, waiting
 from fleetd.core.fleet import Fleet
 from fleetd.core.hello import connected
 from fleetd.core.invariants import MAX_BALLOTS, SERVING
@@ -24,17 +24,22 @@ from fleetd.model.event import (
     BurninRefused,
     Event,
     FindingReceived,
+    GpuSwapped,
     HostEvent,
     JobEnded,
+    LedgerRestored,
     OperatorBurnin,
     OperatorEvent,
     OperatorQuarantined,
     OperatorReleased,
+    OperatorRepaired,
     OperatorRepairs,
     OperatorRetires,
+    OrderObstructed,
     OutlierFound,
     Outvoted,
     Rejudged,
+    SchedulerDiffers,
     TimePassed,
 )
 from fleetd.model.finding import BurninEnded, Finding, Verdict
@@ -74,7 +79,7 @@ def judge(*, now_s: float, host: Host | None, event: Event, fleet: Fleet, policy
     return draft.step()
 
 
-def _asked(draft: Draft, event: OperatorEvent) -> Step[Host]:
+def _asked(draft: Draft, event: OperatorEvent) -> Step[Host]:  # noqa: PLR0911 - one line a kind of event
     """An operator wants something; it may be refused."""
     match event:
         case OperatorQuarantined():
@@ -85,13 +90,19 @@ def _asked(draft: Draft, event: OperatorEvent) -> Step[Host]:
             return operators.burnin(draft, event)
         case OperatorRepairs():
             return operators.repairs(draft, event)
+        case OperatorRepaired():
+            return operators.repaired(draft, event)
         case OperatorRetires():
             return operators.retires(draft, event)
+        case GpuSwapped():
+            return operators.swapped(draft, event)
+        case LedgerRestored():
+            return operators.restored(draft, event)
         case _:
             assert_never(event)
 
 
-def _happened(draft: Draft, event: HostEvent) -> None:  # noqa: C901 - one line a kind of event
+def _happened(draft: Draft, event: HostEvent) -> None:  # noqa: C901, PLR0912 - one line a kind of event
     """Something happened; nobody can refuse that."""
     match event:
         case AgentConnected():
@@ -110,6 +121,10 @@ def _happened(draft: Draft, event: HostEvent) -> None:  # noqa: C901 - one line 
             _outvoted(draft, event)
         case JobEnded():
             jobs.ended(draft, event)
+        case OrderObstructed():
+            scheduler.obstructed(draft, event)
+        case SchedulerDiffers():
+            scheduler.differs(draft, event)
         case Rejudged():
             waiting.rejudge(draft, event)
         case TimePassed():
@@ -122,7 +137,11 @@ def _inadmissible(host: Host | None, event: Event) -> str | None:
     """Why an event is recorded and changes nothing, whatever the policy says."""
     if host is None and not isinstance(event, AgentConnected | FindingReceived):
         return f"no host `{event.host}` is known: its agent must connect once"
-    if host is not None and host.state is Lifecycle.RETIRED and not isinstance(event, OperatorReleased):
+    if (
+        host is not None
+        and host.state is Lifecycle.RETIRED
+        and not isinstance(event, OperatorReleased | OrderObstructed | LedgerRestored)
+    ):
         return "the host is retired: the event is recorded and changes nothing"
     if isinstance(event, FindingReceived) and event.finding.host != event.host:
         return f"a finding about {event.finding.host} came from {event.host}: it counts for neither"
@@ -152,6 +171,11 @@ def _found(draft: Draft, finding: Finding) -> None:
         )
         return
     objection = finding.why
+    if finding.verdict is Verdict.NOT_JUDGED and draft.record.stopped is not None and not pending.by_operator:
+        draft.set(pending=None)
+        draft.say(f"not judged while automation is stopped: {objection}; no attempt is used up")
+        draft.burnin(pending.level, f"again, automation was stopped: {pending.order_id}")
+        return
     if finding.verdict is Verdict.PASS:
         if finding.level == pending.level and not finding.culprits:
             _passed(draft, finding)

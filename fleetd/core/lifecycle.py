@@ -27,7 +27,7 @@ from fleetd.model.finding import FaultClass
 from fleetd.model.host import Charge, DueBurnin, Hold, Host, Lifecycle, Mark, PendingBurnin, Strike, Told
 from fleetd.model.ids import FindingId, GpuId, HostName, OrderId
 from fleetd.model.journal import WithheldOrder
-from fleetd.model.order import Notify, Order, Quarantine, Release, RunBurnin
+from fleetd.model.order import Drain, Notify, Order, Quarantine, Release, RunBurnin
 
 DUE_RETRY_FIRST_S = 60.0
 DUE_RETRY_MAX_S = 3600.0
@@ -184,9 +184,15 @@ class Draft:
         self.set(orders_issued=self.host.orders_issued + 1)
         return OrderId(f"{self.host.name}/{self.host.orders_issued}/{kind}")
 
-    def quarantine_order(self, why: str) -> Quarantine:
-        """Number a quarantine, to be issued or withheld."""
-        return Quarantine(id=self._number("quarantine"), host=self.host.name, issued_at_s=self.now_s, why=line(why))
+    def quarantine_order(self, why: str, drain: Drain | None = None) -> Quarantine:
+        """Number a quarantine, to be issued or withheld; work leaves the host as the policy has it unless told."""
+        return Quarantine(
+            id=self._number("quarantine"),
+            host=self.host.name,
+            issued_at_s=self.now_s,
+            why=line(why),
+            drain=drain or self.policy.drain_of(h.fault_class for h in self.host.holds if h.owner == FLEETD),
+        )
 
     def burnin_order(self, level: str, why: str) -> RunBurnin | None:
         """Number a burn-in, to be issued or withheld; None while no boot of the host is known."""

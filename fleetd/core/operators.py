@@ -1,20 +1,30 @@
-"""What operators ask for: hold, release, burn in, repair, retire. A reason is part of every request."""
+"""What operators ask for: hold, release, burn in, repair, swap, retire. A reason is part of every request."""
 
 from fleetd.core.invariants import FLEETD, MAX_HOLDS, OUT_OF_SERVICE, SERVING
 from fleetd.core.lifecycle import Draft, line
 from fleetd.core.policy import covers, strongest
 from fleetd.core.step import Step
 from fleetd.core.waiting import give_back
-from fleetd.model.event import OperatorBurnin, OperatorQuarantined, OperatorReleased, OperatorRepairs, OperatorRetires
+from fleetd.model.event import (
+    GpuSwapped,
+    LedgerRestored,
+    OperatorBurnin,
+    OperatorQuarantined,
+    OperatorReleased,
+    OperatorRepaired,
+    OperatorRepairs,
+    OperatorRetires,
+)
 from fleetd.model.finding import FaultClass
 from fleetd.model.host import Hold, Host, Lifecycle
+from fleetd.model.order import Drain
 
 
 def quarantines(draft: Draft, event: OperatorQuarantined) -> Step[Host]:
     """Put the operator's hold on the host."""
     if event.expires_at_s is not None and event.expires_at_s <= draft.now_s:
         return draft.refusal("the hold would expire before it begins")
-    refusal = _take(draft, event.who, event.reason, expires_at_s=event.expires_at_s)
+    refusal = _take(draft, event.who, event.reason, expires_at_s=event.expires_at_s, drain=event.drain)
     if refusal is not None:
         return draft.refusal(refusal)
     owner, reason = f"operator:{line(event.who)}", line(event.reason)
@@ -84,6 +94,47 @@ def repairs(draft: Draft, event: OperatorRepairs) -> Step[Host]:
     return draft.step()
 
 
+def repaired(draft: Draft, event: OperatorRepaired) -> Step[Host]:
+    """A repair is over: the burn-in that proves the host, or why there is none yet."""
+    host = draft.host
+    if host.state is not Lifecycle.REPAIRING:
+        return draft.refusal(f"the host is {host.state}, not under repair: `repair` begins one")
+    if host.boot_id is None:
+        return draft.refusal("its agent has never said hello: there is nobody to run a burn-in")
+    return burnin(draft, OperatorBurnin(host=event.host, who=event.who, reason=f"repaired: {event.reason}", level=None))
+
+
+def swapped(draft: Draft, event: GpuSwapped) -> Step[Host]:
+    """Take note of an exchanged GPU. What the old one is accused of stays with its serial, and the hold until a proof.
+
+    The host is believed over the operator: an agent that still lists the old GPU, and was heard since, refutes him.
+    """
+    old, new = line(event.old), line(event.new)
+    if old == new:
+        return draft.refusal(f"gpu {old} cannot replace itself")
+    if draft.host.state in SERVING:
+        return draft.refusal(f"the host is {draft.host.state}: take it out of service before GPUs are swapped")
+    others = [name for name in draft.fleet.claims(event.new) if name != draft.host.name]
+    if others:
+        return draft.refusal(f"gpu {new} is in {', '.join(others)}, as its agent says")
+    listed = {gpu.gpu for gpu in draft.host.inventory}
+    if not {event.old, event.new} & listed and not any(mark.gpu == event.old for mark in draft.host.marks):
+        return draft.refusal(f"neither gpu {old} nor gpu {new} was ever seen in this host")
+    accused = draft.fleet.open_holds(event.new, elsewhere_than=draft.host.name)
+    draft.set(proof=None)
+    draft.say(f"operator:{line(event.who)} swapped gpu {old} for {new}: {line(event.reason)}")
+    if accused:
+        draft.say(f"the new one is accused elsewhere: {accused[0].reason}")
+    return draft.step()
+
+
+def restored(draft: Draft, event: LedgerRestored) -> Step[Host]:
+    """Leave out the numbers of orders that were given after the backup and are forgotten since."""
+    draft.set(orders_issued=draft.host.orders_issued + max(event.orders_skipped, 0))
+    draft.say(f"operator:{line(event.who)} put the ledger back from a backup: {line(event.reason)}")
+    return draft.step()
+
+
 def retires(draft: Draft, event: OperatorRetires) -> Step[Host]:
     """Take the host out for good; the hold keeps the scheduler from giving it work."""
     refusal = _take(draft, event.who, event.reason, expires_at_s=None)
@@ -94,7 +145,7 @@ def retires(draft: Draft, event: OperatorRetires) -> Step[Host]:
     return draft.step()
 
 
-def _take(draft: Draft, who: str, reason: str, *, expires_at_s: float | None) -> str | None:
+def _take(draft: Draft, who: str, reason: str, *, expires_at_s: float | None, drain: Drain | None = None) -> str | None:
     """Put a hold of this operator on the host, in place of his last one; returns why that is not possible."""
     owner, reason = f"operator:{line(who)}", line(reason)
     others = tuple(hold for hold in draft.host.holds if hold.owner != owner)
@@ -111,8 +162,8 @@ def _take(draft: Draft, who: str, reason: str, *, expires_at_s: float | None) ->
         proof_level=None,
         expires_at_s=expires_at_s,
     )
-    if not draft.host.held:
-        draft.issue(draft.quarantine_order(f"{owner}: {reason}"))
+    if not draft.host.held or drain is not None:  # a host that is closed already: its jobs are to leave otherwise
+        draft.issue(draft.quarantine_order(f"{owner}: {reason}", drain))
     draft.set(holds=(*others, hold), probation_until_s=None)
     return None
 

@@ -25,6 +25,7 @@ from fleetd.core.limits import (
 )
 from fleetd.model.finding import FaultClass, Scope, Severity, Verdict
 from fleetd.model.ids import GpuId
+from fleetd.model.order import Drain
 
 __all__ = ["Budget", "Budgets", "Jobs", "Outliers", "Qualify", "Repair", "Returns", "Share", "Silence", "Storm"]
 
@@ -173,6 +174,8 @@ class Policy:
     """Whether a healthy host that comes back with another boot must qualify again before it counts as healthy."""
     proofs: Mapping[FaultClass, str | Proof]
     """Fault class → what must pass before its quarantine may end, or `manual`. A plain level is a proof at any time."""
+    drains: Mapping[FaultClass, Drain] = field(default_factory=dict)
+    """Fault class → how jobs leave a host that is quarantined for it; a class that is not named: at their end."""
     returns: Returns = Returns.OPERATOR
     """Whether the proof alone brings a host back, or an operator does."""
     probation_seconds: float = 0.0
@@ -199,6 +202,11 @@ class Policy:
         proof = self.proofs.get(fault_class, MANUAL)
         proof = Proof(level=proof) if isinstance(proof, str) else proof
         return None if proof.level == MANUAL else proof
+
+    def drain_of(self, fault_classes: Iterable[FaultClass]) -> Drain:
+        """How jobs leave a host that has all of these: the most urgent way of them."""
+        ways = {self.drains.get(fault_class, Drain.JOB_END) for fault_class in fault_classes}
+        return max(ways, key=list(Drain).index, default=Drain.JOB_END)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

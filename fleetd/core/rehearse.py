@@ -13,6 +13,7 @@ from fleetd.core.policy import Policy
 from fleetd.core.replay import Replay
 from fleetd.core.timeline import Kind
 from fleetd.model.event import AnyEvent, BurninAccepted, BurninRefused, FindingReceived, FleetEvent
+from fleetd.model.fact import Beginning
 from fleetd.model.finding import BurninEnded
 from fleetd.model.host import Host, Lifecycle
 from fleetd.model.ids import HostName, OrderId
@@ -60,16 +61,22 @@ class Rehearsal:
     """Burn-ins that would have been ordered and of which the journal knows no end."""
 
 
-def rehearse(entries: Iterable[JournalEntry], policy: Policy, *, limit: int) -> Rehearsal:
+def rehearse(
+    entries: Iterable[JournalEntry], policy: Policy, *, limit: int, beginning: Beginning | None = None
+) -> Rehearsal:
     """Decide the events of a journal under another policy.
 
     Args:
         entries: the journal, from its beginning, in order.
         policy: the other policy.
         limit: so many differences are kept; all are counted.
+        beginning: where a pruned journal begins: as the policy of that time left the hosts. None: at nothing.
     """
     replay = Replay(policy)
     then: dict[HostName, Host] = {}
+    if beginning is not None:
+        replay.begin_at(beginning)
+        then.update(replay.hosts)
     were: Counter[str] = Counter()
     would: Counter[str] = Counter()
     kept: list[Difference] = []

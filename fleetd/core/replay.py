@@ -10,8 +10,10 @@ from fleetd.core.policy import Policy
 from fleetd.core.step import Step
 from fleetd.core.waiting import next_due_s
 from fleetd.model.event import AnyEvent, Event, FindingReceived, FleetEvent, TimePassed
+from fleetd.model.fact import Beginning
 from fleetd.model.host import Host
 from fleetd.model.ids import FindingId, HostName
+from fleetd.model.journal import StoreImage
 
 MAX_DUE = 1_000_000
 """Things that may fall due while time passes once."""
@@ -35,6 +37,18 @@ class Replay:
         self.hosts: dict[HostName, Host] = {}
         self._counted: set[FindingId] = set()
         self._due: list[tuple[float, HostName]] = []  # a heap; what was decided on since is skipped
+
+    def begin_at(self, beginning: Beginning) -> None:
+        """Begin with the hosts and the fleet as they stood where a pruned journal begins."""
+        image = StoreImage(
+            hosts=beginning.hosts, spools=(), open_orders=(), fleet=beginning.fleet, quarantines=(), recent=()
+        )
+        self.fleet = Fleet.of(image, self.policy)
+        for host in beginning.hosts:
+            self.hosts[host.name] = host
+            due_s = next_due_s(host, self.policy)
+            if due_s is not None:
+                heapq.heappush(self._due, (due_s, host.name))
 
     def take(self, now_s: float, event: AnyEvent) -> Taken:
         """Decide one event and nothing that follows from it, as a journal has it."""

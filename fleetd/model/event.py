@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from fleetd.model.finding import Finding
 from fleetd.model.host import Hello
 from fleetd.model.ids import GpuId, HostName, OrderId
+from fleetd.model.order import Drain
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -93,6 +94,26 @@ class JobEnded:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class OrderObstructed:
+    """An order to the scheduler cannot be carried out as things are; it stays open and is tried again."""
+
+    host: HostName
+    order_id: OrderId
+    why: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SchedulerDiffers:
+    """The scheduler treats the host otherwise than was ordered, and no order is open that would change it."""
+
+    host: HostName
+    closed: bool
+    """True: an order of fleetd still keeps work from it; False: it lets work start there."""
+    known: bool = True
+    """False: the scheduler has no node of the host any more; under another name it may let work start there."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class OperatorQuarantined:
     """An operator put a hold on the host."""
 
@@ -101,6 +122,8 @@ class OperatorQuarantined:
     reason: str
     expires_at_s: float | None = None
     """Wall time at which the hold goes by itself; None: never."""
+    drain: Drain | None = None
+    """How work leaves the host, also one that is held already; None: as the policy has it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -135,12 +158,46 @@ class OperatorRepairs:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class OperatorRepaired:
+    """An operator is done with a repair: the host is to prove itself."""
+
+    host: HostName
+    who: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GpuSwapped:
+    """An operator exchanged a GPU of the host. History follows the serial: it moves with neither of the two."""
+
+    host: HostName
+    who: str
+    reason: str
+    old: GpuId
+    new: GpuId
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class OperatorRetires:
     """An operator takes the host out of the fleet for good."""
 
     host: HostName
     who: str
     reason: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LedgerRestored:
+    """The ledger was put back from a backup: what was decided on the host since then is not known any more.
+
+    Orders of that time are, to those who carried them out. So their ids must not be given to others.
+    """
+
+    host: HostName
+    who: str
+    reason: str
+    orders_skipped: int
+    """So many order numbers are left out."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -171,12 +228,23 @@ HostEvent = (
     | OutlierFound
     | Outvoted
     | JobEnded
+    | OrderObstructed
+    | SchedulerDiffers
     | Rejudged
     | TimePassed
 )
 """What happens to one host by itself."""
 
-OperatorEvent = OperatorQuarantined | OperatorReleased | OperatorBurnin | OperatorRepairs | OperatorRetires
+OperatorEvent = (
+    OperatorQuarantined
+    | OperatorReleased
+    | OperatorBurnin
+    | OperatorRepairs
+    | OperatorRepaired
+    | OperatorRetires
+    | GpuSwapped
+    | LedgerRestored
+)
 """What operators ask for one host; it may be refused."""
 
 Event = HostEvent | OperatorEvent

@@ -1,9 +1,9 @@
-"""Who uses a GPU: the job or the pod that a scheduler gave it to."""
+"""Who uses a GPU: the job or the pod that a scheduler gave it to; and what became of a job."""
 
 from dataclasses import dataclass
 from typing import Literal
 
-from fleetd.model.ids import GpuId
+from fleetd.model.ids import GpuId, HostName
 
 Scheduler = Literal["slurm", "kubernetes"]
 
@@ -23,3 +23,15 @@ class GpuJob:
     namespace: str | None = None
     pod: str | None = None
     container: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EndedJob:
+    """A job that ended on a host, as its scheduler tells it."""
+
+    host: HostName
+    job: str
+    """Slurm's job id, or `NAMESPACE/POD`."""
+    ok: bool
+    """False: it failed. One that was cancelled or preempted, or that ran into its time limit, is not told."""
+    ran_seconds: float

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from fleetd.model.event import AnyEvent
+from fleetd.model.event import AnyEvent, JobEnded
 from fleetd.model.fleet import FleetRecord
 from fleetd.model.host import Host
 from fleetd.model.ids import HostName, SpoolId
@@ -71,3 +71,5 @@ class StoreImage:
     """The newest entries with a finding, oldest first: what happened just before counts for what happens now."""
     job_ends: tuple[JournalEntry, ...] = ()
     """The newest entries with the end of a job, oldest first."""
+    jobs_heard: tuple[JobEnded, ...] = ()
+    """The ends of jobs that a scheduler may still tell again, oldest first: many more, where a job has many hosts."""

@@ -6,8 +6,20 @@ because the agent must be able to refuse it while nobody can be asked.
 """
 
 from dataclasses import dataclass
+from enum import StrEnum
 
 from fleetd.model.ids import BootId, HostName, OrderId
+
+
+class Drain(StrEnum):
+    """How the work that is on a host leaves it, from the mildest to the most urgent. New work never comes in."""
+
+    JOB_END = "job_end"
+    """What runs may run to its end."""
+    CHECKPOINT = "checkpoint"
+    """Its jobs are told to leave after their next checkpoint; those that are still there after a time are sent away."""
+    NOW = "now"
+    """Its jobs are sent away, to start again elsewhere."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -18,6 +30,7 @@ class Quarantine:
     host: HostName
     issued_at_s: float
     why: str
+    drain: Drain = Drain.JOB_END
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,6 +68,16 @@ class Notify:
     why: str
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RecallBurnin:
+    """Stop a burn-in that an agent has accepted. Never in the ledger: it follows from the host and the kill switch."""
+
+    order_id: OrderId
+    why: str
+
+
 Order = Quarantine | Release | RunBurnin | Notify
+AgentOrder = RunBurnin | RecallBurnin
+"""What an agent is told."""
 FleetOrder = Quarantine | Release | Notify
 """Orders that the controller's actuators carry out; the rest go to the host's agent."""

@@ -13,7 +13,7 @@ from typing import Any, assert_never
 
 from fleetd.model.host import Hello
 from fleetd.model.ids import HostName, SpoolId
-from fleetd.model.order import RunBurnin
+from fleetd.model.order import RecallBurnin, RunBurnin
 from fleetd.model.telemetry import GpuSample
 from fleetd.ports import AgentDoor, Clock, Peer, PortError, Refused, Spool, StoreError, UplinkError
 from fleetd.sim.life import Killed, Life
@@ -181,6 +181,7 @@ class SimUplink:
         spool: Spool,
         telemetry: Callable[[], tuple[GpuSample, ...]],
         accept: Callable[[RunBurnin], Awaitable[str]],
+        recall: Callable[[RecallBurnin], None],
     ) -> None:
         """Serve until cancelled; see the port."""
         first_s, longest_s = self._network.weather.retry_s
@@ -188,7 +189,7 @@ class SimUplink:
         while True:
             began_s = self._clock.elapsed_s()
             try:
-                await self._serve(hello(), spool, telemetry, accept)
+                await self._serve(hello(), spool, telemetry, accept, recall)
             except (PortError, Refused):
                 held = self._clock.elapsed_s() - began_s >= longest_s
                 wait_s = first_s if held else min(2 * wait_s, longest_s)
@@ -202,6 +203,7 @@ class SimUplink:
         spool: Spool,
         telemetry: Callable[[], tuple[GpuSample, ...]],
         accept: Callable[[RunBurnin], Awaitable[str]],
+        recall: Callable[[RecallBurnin], None],
     ) -> None:
         """One connection. Always ends by raising."""
         self._life.check()
@@ -223,7 +225,7 @@ class SimUplink:
             spool.acknowledge(welcome.last_seq)
             self._connected = True
             await _until_one_ends(
-                self._receive(connection, spool, accept),
+                self._receive(connection, spool, accept, recall),
                 self._send_findings(connection, spool, welcome.last_seq),
                 self._send_telemetry(connection, telemetry),
             )
@@ -232,7 +234,11 @@ class SimUplink:
         raise UplinkError("the line broke")
 
     async def _receive(
-        self, connection: Connection, spool: Spool, accept: Callable[[RunBurnin], Awaitable[str]]
+        self,
+        connection: Connection,
+        spool: Spool,
+        accept: Callable[[RunBurnin], Awaitable[str]],
+        recall: Callable[[RecallBurnin], None],
     ) -> None:
         while (message := await connection.down.receive()) is not None:
             match message:
@@ -244,6 +250,8 @@ class SimUplink:
                     refused = await accept(message)
                     self._life.boundary(f"confirm {message.id}")
                     connection.up.send(Confirmed(order_id=message.id, refused=refused))
+                case RecallBurnin():
+                    recall(message)
                 case Refused():
                     raise message
 

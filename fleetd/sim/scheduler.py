@@ -1,12 +1,12 @@
 """A simulated scheduler of jobs: carries out fleet orders, slowly and not at the first attempt, each once in effect."""
 
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 
 from fleetd.model.ids import HostName, OrderId
 from fleetd.model.order import FleetOrder, Quarantine, Release
-from fleetd.ports import ActuatorError, Clock, Receipt
+from fleetd.ports import ActuatorError, Clock, Receipt, Standing
 from fleetd.sim.life import Life
 
 
@@ -30,16 +30,21 @@ class SimScheduler:
         self.carried: list[Carried] = []
         """What was carried out, in order; each order id once."""
         self._known: set[OrderId] = set()
-        self.drained: set[HostName] = set()
+        self.closed: dict[HostName, OrderId] = {}
+        """Hosts on which fleetd lets no new job start, and by which order."""
+
+    @property
+    def drained(self) -> frozenset[HostName]:
         """Hosts on which fleetd lets no new job start."""
+        return frozenset(self.closed)
 
     def _carry_out(self, order: FleetOrder) -> None:
         self._known.add(order.id)
         self.carried.append(Carried(at_s=self._clock.elapsed_s(), order=order))
         if isinstance(order, Quarantine):
-            self.drained.add(order.host)
+            self.closed[order.host] = order.id
         elif isinstance(order, Release):
-            self.drained.discard(order.host)
+            self.closed.pop(order.host, None)
 
     def actuator(self, life: Life, on_order: Callable[[FleetOrder], None] = lambda _: None) -> "SimActuator":
         """Return the `Actuator` of one controller process; `on_order` hears of every order carried out."""
@@ -73,3 +78,9 @@ class SimActuator:
             self._on_order(order)
         self._life.boundary(f"after carrying out {order.id}")
         return Receipt(order_id=order.id, done=True, why="done by the simulated scheduler")
+
+    async def standing(self, hosts: Collection[HostName]) -> Mapping[HostName, Standing]:
+        """How the simulated scheduler treats these hosts."""
+        self._life.boundary("before looking at what stands")
+        closed = self._scheduler.closed
+        return {host: Standing(closed=host in closed, order_id=closed.get(host)) for host in hosts}

@@ -13,7 +13,7 @@ from typing import Any
 from fleetd.model.finding import Finding
 from fleetd.model.host import Hello
 from fleetd.model.ids import OrderId, SpoolId
-from fleetd.model.order import RunBurnin
+from fleetd.model.order import RecallBurnin, RunBurnin
 from fleetd.model.telemetry import GpuSample
 from fleetd.ports import Refused
 
@@ -75,7 +75,7 @@ class Ack:
 
 
 Up = Greeting | Numbered | tuple[GpuSample, ...] | Confirmed
-Down = Welcome | Ack | RunBurnin | Refused
+Down = Welcome | Ack | RunBurnin | RecallBurnin | Refused
 
 
 class _Pipe:

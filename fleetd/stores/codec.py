@@ -1,12 +1,12 @@
 """The model as JSON text and back: a tag names the class of each alternative of a union, fields do the rest."""
 
 from hashlib import blake2b
-from typing import Any
+from typing import Any, TypedDict
 
 import msgspec
 
 from fleetd.model import event, finding, order
-from fleetd.model.event import AnyEvent
+from fleetd.model.event import AnyEvent, JobEnded
 from fleetd.model.finding import Finding
 from fleetd.model.fleet import FleetRecord
 from fleetd.model.host import Host
@@ -22,8 +22,9 @@ _CLASSES: dict[str, type] = {
         *(event.AgentConnected, event.AgentSilent, event.FindingReceived, event.BurninAccepted, event.BurninRefused),
         *(event.OutlierFound, event.Outvoted, event.JobEnded, event.Rejudged, event.TimePassed),
         *(event.OperatorQuarantined, event.OperatorReleased, event.OperatorBurnin, event.OperatorRepairs),
-        *(event.OperatorRetires, event.BudgetRearmed, event.AutomationStopped, event.AutomationResumed),
-        event.IncidentClosed,
+        *(event.OperatorRepaired, event.OperatorRetires, event.GpuSwapped, event.LedgerRestored),
+        *(event.BudgetRearmed, event.AutomationStopped, event.AutomationResumed, event.IncidentClosed),
+        *(event.OrderObstructed, event.SchedulerDiffers),
     )
 }
 """Tag → class. A class that is renamed keeps its old tag here, so that old journals stay readable."""
@@ -116,12 +117,23 @@ def dump_entry(entry: JournalEntry) -> str:
 
 _CHAIN = '{"chain":"'
 _DIGEST_CHARS = 32
+_UNCHAINED = "-"
+"""Marks the anchor of an entry of the first versions, which named none before it."""
+
+
+def digest_of(text: str | None) -> str:
+    """What the next entry says of the one before it; None: there is none before it."""
+    return blake2b((text or "").encode(), digest_size=_DIGEST_CHARS // 2).hexdigest()
 
 
 def chained(text: str, before: str | None) -> str:
     """The text of an entry that names the one before it, so that none can go or move unseen; None: it is the first."""
-    digest = blake2b((before or "").encode(), digest_size=_DIGEST_CHARS // 2).hexdigest()
-    return f'{_CHAIN}{digest}",{text[1:]}'
+    return chained_to(text, digest_of(before))
+
+
+def chained_to(text: str, anchor: str) -> str:
+    """The same, behind one of which only the anchor is left."""
+    return f'{_CHAIN}{anchor.removeprefix(_UNCHAINED)}",{text[1:]}'
 
 
 def follows(text: str, before: str | None) -> bool:
@@ -129,6 +141,18 @@ def follows(text: str, before: str | None) -> bool:
     if not text.startswith(_CHAIN):
         return before is None or not before.startswith(_CHAIN)
     return text.startswith(chained("{", before))
+
+
+def anchor_of(text: str) -> str:
+    """What is kept of an entry that is pruned, so that the one after it can still be held against it."""
+    return digest_of(text) if text.startswith(_CHAIN) else f"{_UNCHAINED}{digest_of(text)}"
+
+
+def follows_anchor(text: str, anchor: str) -> bool:
+    """Whether an entry's text follows a pruned one, of which only the anchor is left."""
+    if not text.startswith(_CHAIN):
+        return anchor.startswith(_UNCHAINED)
+    return text.startswith(f'{_CHAIN}{anchor.removeprefix(_UNCHAINED)}",')
 
 
 def load_entry(text: str) -> JournalEntry:
@@ -150,6 +174,16 @@ def load_entry(text: str) -> JournalEntry:
 
     entry: JournalEntry = _guard(build, "journal entry")
     return entry
+
+
+def load_job_end(text: str) -> JobEnded:
+    """The event of an entry that is the end of a job, without the rest of it. Raises StoreError."""
+    ended: dict[str, JobEnded] = _guard(lambda: msgspec.json.decode(text, type=_JobEndedEntry), "journal entry")
+    return ended["event"]
+
+
+class _JobEndedEntry(TypedDict):
+    event: JobEnded
 
 
 def _guard(build: Any, what: str) -> Any:

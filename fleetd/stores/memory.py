@@ -1,8 +1,9 @@
 """The ledger in memory: the reference that the contract tests hold the databases against."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 from fleetd.model.event import FindingReceived, IncidentClosed, JobEnded
+from fleetd.model.fact import Beginning, Fact, FactQuery, fact_of, fleet_summary, is_notable, summary
 from fleetd.model.finding import Finding
 from fleetd.model.fleet import FleetRecord
 from fleetd.model.host import Host
@@ -16,6 +17,10 @@ RECENT_KEPT = 1024
 JOB_ENDS_KEPT = 512
 QUARANTINES_KEPT = 4096
 """How many of the newest a starting controller is given."""
+JOBS_HEARD_SECONDS = 7200.0
+"""How far before the newest entry the ends of jobs are given: Slurm tells them for minutes, Kubernetes for an hour."""
+JOBS_HEARD_KEPT = 100_000
+"""And how many of them at most."""
 
 
 class MemoryStore:
@@ -40,7 +45,14 @@ class MemoryStore:
             quarantines=tuple((o.issued_at_s, o.host) for o in orders if isinstance(o, Quarantine))[-QUARANTINES_KEPT:],
             recent=tuple(e for e in self._journal if isinstance(e.event, RECENT))[-RECENT_KEPT:],
             job_ends=tuple(e for e in self._journal if isinstance(e.event, JobEnded))[-JOB_ENDS_KEPT:],
+            jobs_heard=self._jobs_heard(),
         )
+
+    def _jobs_heard(self) -> tuple[JobEnded, ...]:
+        since_s = max((entry.at_s for entry in self._journal), default=0.0) - JOBS_HEARD_SECONDS
+        first = next((n for n, entry in enumerate(self._journal) if entry.at_s >= since_s), 0)
+        heard = [entry.event for entry in self._journal[first:] if isinstance(entry.event, JobEnded)]
+        return tuple(heard[-JOBS_HEARD_KEPT:])
 
     def commit(self, entries: Sequence[JournalEntry]) -> None:
         """Append the entries and everything they change."""
@@ -71,9 +83,44 @@ class MemoryStore:
         """Return entries of the whole fleet after a position, in order."""
         return tuple(enumerate(self._journal, start=1))[after : after + limit]
 
+    def beginning(self) -> Beginning:
+        """Where the journal begins: nothing is ever pruned here."""
+        return Beginning()
+
+    def facts(self, query: FactQuery) -> tuple[Fact, ...]:
+        """Return what the entries asked for say in short, in their order."""
+        return tuple(
+            fact
+            for fact, notable in self._all_facts()
+            if fact.position > query.after
+            and (notable or not query.notable)
+            and (fact.who is not None or not query.people)
+            and query.host in {None, fact.host}
+            and query.who in {None, fact.who}
+            and query.event in {None, fact.event}
+            and (query.since_s is None or fact.at_s >= query.since_s)
+            and (query.until_s is None or fact.at_s < query.until_s)
+        )[: query.limit]
+
+    def _all_facts(self) -> Iterator[tuple[Fact, bool]]:
+        """Each entry's fact, and whether it is notable."""
+        hosts: dict[HostName, Host] = {}
+        fleet = FleetRecord()
+        for position, entry in enumerate(self._journal, start=1):
+            before = None if entry.host is None else hosts.get(entry.host.name)
+            was = fleet_summary(fleet) if entry.host is None else summary(before)
+            yield fact_of(position, entry, was), is_notable(entry.event, before, entry.host)
+            if entry.host is not None:
+                hosts[entry.host.name] = entry.host
+            fleet = entry.fleet if entry.fleet is not None else fleet
+
     def history(self, host: HostName, *, limit: int) -> tuple[JournalEntry, ...]:
         """Return the newest entries of one host, oldest first."""
         return tuple(e for e in self._journal if e.host is not None and e.host.name == host)[-limit:]
+
+    def reasons(self, host: HostName, *, limit: int) -> tuple[tuple[float, str], ...]:
+        """Return when and why the newest entries of one host were decided, oldest first."""
+        return tuple((entry.at_s, entry.why) for entry in self.history(host, limit=limit))
 
     def findings(self, host: HostName, *, limit: int) -> tuple[Finding, ...]:
         """Return the newest findings of one host, newest first."""

@@ -1,204 +1,152 @@
-"""The ledger on SQLAlchemy Core: SQLite by default (one controller), any other engine by its URL."""
+"""The ledger on SQLAlchemy Core: an SQLite file."""
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
-from urllib.parse import quote
 
 import sqlalchemy as sa
-from sqlalchemy.dialects.sqlite import insert as sqlite_insert
 
-from fleetd.model.event import FindingReceived, JobEnded
+from fleetd.model.event import JobEnded
+from fleetd.model.fact import (
+    Beginning,
+    Fact,
+    FactQuery,
+    beginning_facts,
+    fact_of,
+)
 from fleetd.model.finding import Finding
 from fleetd.model.fleet import FleetRecord
+from fleetd.model.host import Host
 from fleetd.model.ids import FindingId, HostName, OrderId, SpoolId
 from fleetd.model.journal import JournalEntry, OrderRecord, SpoolProgress, StoreImage
 from fleetd.model.order import Quarantine
 from fleetd.ports import StoreError
-from fleetd.stores import codec
-from fleetd.stores.memory import JOB_ENDS_KEPT, QUARANTINES_KEPT, RECENT, RECENT_KEPT
+from fleetd.stores import codec, upgrade
+from fleetd.stores.file import engine_of, one_line, see_it_is_whole
+from fleetd.stores.memory import (
+    JOB_ENDS_KEPT,
+    JOBS_HEARD_KEPT,
+    JOBS_HEARD_SECONDS,
+    QUARANTINES_KEPT,
+    RECENT,
+    RECENT_KEPT,
+)
+from fleetd.stores.rows import Rows
+from fleetd.stores.schema import anchor, baseline, findings, fleet, hosts, journal, orders, spools
 
-SCHEMA_VERSION = 1
-
-_metadata = sa.MetaData()
-_meta = sa.Table("meta", _metadata, sa.Column("schema_version", sa.Integer, nullable=False))
-_hosts = sa.Table("hosts", _metadata, sa.Column("name", sa.Text, primary_key=True), sa.Column("body", sa.Text))
-_journal = sa.Table(
-    "journal",
-    _metadata,
-    sa.Column("id", sa.Integer, primary_key=True, autoincrement=True),
-    sa.Column("host", sa.Text),
-    sa.Column("kind", sa.Text, nullable=False),
-    sa.Column("body", sa.Text, nullable=False),
-    sa.Index("journal_by_host", "host", "id"),
-    sa.Index("journal_by_kind", "kind", "id"),
-)
-_findings = sa.Table(
-    "findings",
-    _metadata,
-    sa.Column("id", sa.Text, primary_key=True),
-    sa.Column("position", sa.Integer, nullable=False),
-    sa.Column("host", sa.Text, nullable=False),
-    sa.Column("body", sa.Text, nullable=False),
-    sa.Index("findings_by_host", "host", "position"),
-)
-_spools = sa.Table(
-    "spools",
-    _metadata,
-    sa.Column("host", sa.Text, primary_key=True),
-    sa.Column("spool", sa.Text, primary_key=True),
-    sa.Column("seq", sa.Integer, nullable=False),
-)
-_fleet = sa.Table("fleet", _metadata, sa.Column("id", sa.Integer, primary_key=True), sa.Column("body", sa.Text))
-_orders = sa.Table(
-    "orders",
-    _metadata,
-    sa.Column("id", sa.Text, primary_key=True),
-    sa.Column("position", sa.Integer, nullable=False),
-    sa.Column("host", sa.Text, nullable=False),
-    sa.Column("kind", sa.Text, nullable=False),
-    sa.Column("issued_at_s", sa.Float, nullable=False),
-    sa.Column("done", sa.Boolean, nullable=False),
-    sa.Column("result", sa.Text, nullable=False),
-    sa.Column("body", sa.Text, nullable=False),
-    sa.Index("orders_open", "done", "position"),
-    sa.Index("orders_by_kind", "kind", "position"),
-    sa.Index("orders_by_host", "host", "position"),
-)
+_NAMES_AT_ONCE = 500
+"""In one query; SQLite takes up to 32,766."""
 
 
 class SqlStore:
     """A `Store` on an SQLite file: WAL, every commit synced to disk before it returns."""
 
-    def __init__(self, path: Path, *, read_only: bool = False) -> None:
-        """Open the file; create it unless `read_only`.
+    def __init__(self, path: Path, *, read_only: bool = False, everything: bool = False) -> None:
+        """Open the file; create it, or bring it to this version's schema, unless `read_only`.
 
-        Raises StoreError when it cannot, or when another version wrote it.
+        A file of up to `file.WHOLE_CHECK_BYTES` is read whole first; a larger one when `everything` is set.
+
+        Raises StoreError when it cannot, or when a newer version wrote it.
         """
         self._path = path
-        url = f"sqlite:///file:{quote(str(path))}?mode=ro&uri=true" if read_only else f"sqlite:///{path}"
-        self._engine = sa.create_engine(url, connect_args={"check_same_thread": False, "timeout": 10})
-        if not read_only:
-            sa.event.listen(self._engine, "connect", _on_connect)
+        self._engine = engine_of(path, read_only=read_only)
+        self._writing = self._engine.execution_options(immediate=True)
         try:
-            self._prepare(create=not read_only)
+            with self._guarded(write=not read_only) as connection:
+                see_it_is_whole(connection, path, everything=everything)
+                try:
+                    if read_only:
+                        upgrade.check(connection)
+                    else:
+                        upgrade.upgrade(connection, path)
+                except StoreError as error:
+                    raise StoreError(f"{path}: {error}") from error
         except StoreError:
             self._engine.dispose()
             raise
 
-    def _prepare(self, *, create: bool) -> None:
-        with self._guarded() as connection:
-            if create:
-                _metadata.create_all(connection)
-            said = connection.execute(sa.text("PRAGMA quick_check(1)")).scalar()
-            if said != "ok":
-                raise StoreError(f"{self._path}: damaged, {' '.join(str(said).split())}; restore a backup of it")
-            version = connection.execute(sa.select(_meta.c.schema_version)).scalar()
-            if version is None and not create:
-                raise StoreError(f"{self._path}: an empty ledger")
-            if version is None:
-                connection.execute(sa.insert(_meta).values(schema_version=SCHEMA_VERSION))
-            elif version != SCHEMA_VERSION:
-                raise StoreError(f"{self._path}: schema {version}, this version of fleetd reads {SCHEMA_VERSION}")
-
     @contextmanager
-    def _guarded(self) -> Iterator[sa.Connection]:
+    def _guarded(self, *, write: bool = False) -> Iterator[sa.Connection]:
+        # A writer takes its place in the queue at once: one that read first could be overtaken, and would fail.
         try:
-            with self._engine.begin() as connection:
+            with (self._writing if write else self._engine).begin() as connection:
                 yield connection
         except sa.exc.SQLAlchemyError as error:
-            raise StoreError(_one_line(self._path, error)) from error
+            raise StoreError(one_line(self._path, error)) from error
 
     def load(self) -> StoreImage:
         """Return what a controller starts from. Raises StoreError."""
         with self._guarded() as connection:
-            hosts = connection.execute(sa.select(_hosts.c.body).order_by(_hosts.c.name)).scalars()
-            spools = connection.execute(sa.select(_spools).order_by(_spools.c.host, _spools.c.spool))
-            open_orders = sa.select(_orders.c.body).where(_orders.c.done.is_(other=False)).order_by(_orders.c.position)
+            bodies = connection.execute(sa.select(hosts.c.body).order_by(hosts.c.name)).scalars()
+            heard = connection.execute(sa.select(spools).order_by(spools.c.host, spools.c.spool))
+            open_orders = sa.select(orders.c.body).where(orders.c.done.is_(other=False)).order_by(orders.c.position)
             quarantines = (
-                sa.select(_orders.c.issued_at_s, _orders.c.host)
-                .where(_orders.c.kind == Quarantine.__name__)
-                .order_by(_orders.c.position.desc(), _orders.c.id.desc())
+                sa.select(orders.c.issued_at_s, orders.c.host)
+                .where(orders.c.kind == Quarantine.__name__)
+                .order_by(orders.c.position.desc(), orders.c.id.desc())
                 .limit(QUARANTINES_KEPT)
             )
-            fleet = connection.execute(sa.select(_fleet.c.body)).scalar()
             return StoreImage(
-                hosts=tuple(codec.load_host(body) for body in hosts),
+                hosts=tuple(codec.load_host(body) for body in bodies),
                 spools=tuple(
-                    (HostName(row.host), SpoolProgress(spool=SpoolId(row.spool), seq=row.seq)) for row in spools
+                    (HostName(row.host), SpoolProgress(spool=SpoolId(row.spool), seq=row.seq)) for row in heard
                 ),
                 open_orders=tuple(codec.load_order(body) for body in connection.execute(open_orders).scalars()),
-                fleet=FleetRecord() if fleet is None else codec.load_fleet(fleet),
+                fleet=_fleet(connection),
                 quarantines=tuple(
                     (row.issued_at_s, HostName(row.host)) for row in reversed(list(connection.execute(quarantines)))
                 ),
                 recent=_newest(connection, RECENT, RECENT_KEPT),
                 job_ends=_newest(connection, (JobEnded,), JOB_ENDS_KEPT),
+                jobs_heard=_jobs_heard(connection),
             )
 
     def commit(self, entries: Sequence[JournalEntry]) -> None:
         """Write the entries in one transaction. Raises StoreError; then nothing of them is written."""
-        newest = sa.select(_journal.c.body).order_by(_journal.c.id.desc()).limit(1)
-        with self._guarded() as connection:
-            last: str | None = connection.execute(newest).scalar()
+        newest = sa.select(journal.c.id, journal.c.body).order_by(journal.c.id.desc()).limit(1)
+        with self._guarded(write=True) as connection:
+            last = connection.execute(newest).first()
+            rows = Rows(
+                position=0 if last is None else last.id,
+                last=None if last is None else last.body,
+                record=_fleet(connection),
+                stood=_hosts(connection, sorted({entry.host.name for entry in entries if entry.host is not None})),
+            )
             for entry in entries:
-                last = codec.chained(codec.dump_entry(entry), last)
-                self._write(connection, entry, last)
-
-    def _write(self, connection: sa.Connection, entry: JournalEntry, text: str) -> None:
-        host = None if entry.host is None else entry.host.name
-        body = {"host": host, "kind": type(entry.event).__name__, "body": text}
-        written = connection.execute(sa.insert(_journal).values(**body))
-        position = written.inserted_primary_key[0] if written.inserted_primary_key else 0
-        if entry.host is not None:
-            _upsert(connection, _hosts, {"name": host}, {"body": codec.dump_host(entry.host)})
-        if isinstance(entry.event, FindingReceived):
-            finding = entry.event.finding
-            row = {"position": position, "host": host, "body": codec.dump_finding(finding)}
-            connection.execute(sqlite_insert(_findings).values(id=finding.id, **row).on_conflict_do_nothing())
-            if entry.progress is not None:
-                key = {"host": host, "spool": entry.progress.spool}
-                _upsert(connection, _spools, key, {"seq": entry.progress.seq})
-        if entry.fleet is not None:
-            _upsert(connection, _fleet, {"id": 1}, {"body": codec.dump_fleet(entry.fleet)})
-        for order in entry.orders:
-            row = {
-                "id": order.id,
-                "position": position,
-                "host": host,
-                "kind": type(order).__name__,
-                "issued_at_s": order.issued_at_s,
-                "done": False,
-                "result": "",
-                "body": codec.dump_order(order),
-            }
-            connection.execute(sqlite_insert(_orders).values(**row).on_conflict_do_nothing())
+                rows.add(entry)
+            rows.write(connection)
 
     def finding_known(self, finding: FindingId) -> bool:
-        """Whether the finding was ever committed. Raises StoreError."""
+        """Whether the finding was committed and is not pruned yet. Raises StoreError."""
         with self._guarded() as connection:
-            query = sa.select(sa.literal(1)).where(_findings.c.id == finding)
+            query = sa.select(sa.literal(1)).where(findings.c.id == finding)
             return connection.execute(query).scalar() is not None
 
     def finish_order(self, order: OrderId, result: str) -> None:
         """Mark an order as carried out; the first result stays. Raises StoreError."""
-        with self._guarded() as connection:
-            is_open = sa.and_(_orders.c.id == order, _orders.c.done.is_(other=False))
-            connection.execute(sa.update(_orders).where(is_open).values(done=True, result=result))
+        with self._guarded(write=True) as connection:
+            is_open = sa.and_(orders.c.id == order, orders.c.done.is_(other=False))
+            connection.execute(sa.update(orders).where(is_open).values(done=True, result=result))
 
     def journal(self, *, after: int, limit: int) -> tuple[tuple[int, JournalEntry], ...]:
-        """Return entries of the whole fleet after a position, in order.
+        """Return entries of the whole fleet after a position, in order, from where the journal begins.
 
         Raises StoreError, also for an entry that does not follow from the one before it.
         """
-        query = sa.select(_journal.c.id, _journal.c.body).where(_journal.c.id > after).order_by(_journal.c.id)
         with self._guarded() as connection:
-            before = connection.execute(sa.select(_journal.c.body).where(_journal.c.id == after)).scalar()
+            begins = connection.execute(sa.select(anchor.c.position, anchor.c.digest)).first()
+            first = begins.position if begins is not None else 0
+            after = max(after, first)
+            query = sa.select(journal.c.id, journal.c.body).where(journal.c.id > after).order_by(journal.c.id)
+            before = connection.execute(sa.select(journal.c.body).where(journal.c.id == after)).scalar()
             rows = [(row.id, row.body) for row in connection.execute(query.limit(limit))]
         entries = []
         for position, body in rows:
-            if not codec.follows(body, before):
+            if begins is not None and position == first + 1:
+                follows = codec.follows_anchor(body, begins.digest)
+            else:
+                follows = codec.follows(body, before)
+            if not follows:
                 raise StoreError(
                     f"{self._path}: entry {position} of the journal does not follow from the one before it"
                 )
@@ -206,24 +154,59 @@ class SqlStore:
             before = body
         return tuple(entries)
 
+    def beginning(self) -> Beginning:
+        """Where the journal begins, and how things stood then. Raises StoreError."""
+        with self._guarded() as connection:
+            row = connection.execute(sa.select(anchor)).first()
+            if row is None:
+                return Beginning()
+            bodies = connection.execute(sa.select(baseline.c.body).order_by(baseline.c.host)).scalars()
+            return Beginning(
+                position=row.position,
+                at_s=row.at_s,
+                hosts=tuple(codec.load_host(body) for body in bodies),
+                fleet=codec.load_fleet(row.fleet),
+            )
+
+    def facts(self, query: FactQuery) -> tuple[Fact, ...]:
+        """Return what the entries asked for say in short, in their order. Raises StoreError.
+
+        Notable facts from before the first position begin with those of the hosts where the journal begins.
+        """
+        beginning = self.beginning() if query.notable and query.after == 0 else Beginning()
+        chosen = sa.select(journal.c.id, journal.c.body, journal.c.was).order_by(journal.c.id).limit(query.limit)
+        chosen = chosen.where(*_conditions(query, after=max(query.after, beginning.position)))
+        with self._guarded() as connection:
+            rows = list(connection.execute(chosen))
+        found = (fact_of(row.id, codec.load_entry(row.body), row.was or "") for row in rows)
+        return (*beginning_facts(beginning), *found)
+
     def history(self, host: HostName, *, limit: int) -> tuple[JournalEntry, ...]:
         """Return the newest entries of one host, oldest first. Raises StoreError."""
-        query = sa.select(_journal.c.body).where(_journal.c.host == host).order_by(_journal.c.id.desc()).limit(limit)
+        query = sa.select(journal.c.body).where(journal.c.host == host).order_by(journal.c.id.desc()).limit(limit)
         with self._guarded() as connection:
-            rows = list(connection.execute(query).scalars())
-        return tuple(codec.load_entry(body) for body in reversed(rows))
+            return tuple(codec.load_entry(body) for body in list(connection.execute(query).scalars())[::-1])
+
+    def reasons(self, host: HostName, *, limit: int) -> tuple[tuple[float, str], ...]:
+        """Return when and why the newest entries of one host were decided, oldest first. Raises StoreError."""
+        decided = sa.select(journal.c.at_s, journal.c.why).where(journal.c.host == host)
+        with self._guarded() as connection:
+            rows = list(connection.execute(decided.order_by(journal.c.id.desc()).limit(limit)))
+        if any(row.why is None for row in rows):  # an upgrade could not read it
+            raise StoreError(f"{self._path}: the journal of {host} holds an entry that cannot be read")
+        return tuple((row.at_s, row.why) for row in reversed(rows))
 
     def findings(self, host: HostName, *, limit: int) -> tuple[Finding, ...]:
         """Return the newest findings of one host, newest first. Raises StoreError."""
-        newest = _findings.c.position.desc()
-        query = sa.select(_findings.c.body).where(_findings.c.host == host).order_by(newest).limit(limit)
+        newest = findings.c.position.desc()
+        query = sa.select(findings.c.body).where(findings.c.host == host).order_by(newest).limit(limit)
         with self._guarded() as connection:
             return tuple(codec.load_finding(body) for body in connection.execute(query).scalars())
 
     def orders(self, host: HostName, *, limit: int) -> tuple[OrderRecord, ...]:
         """Return the newest orders of one host, oldest first. Raises StoreError."""
-        newest = _orders.c.position.desc()
-        query = sa.select(_orders).where(_orders.c.host == host).order_by(newest).limit(limit)
+        newest = orders.c.position.desc()
+        query = sa.select(orders).where(orders.c.host == host).order_by(newest).limit(limit)
         with self._guarded() as connection:
             rows = list(connection.execute(query))
         return tuple(
@@ -235,25 +218,51 @@ class SqlStore:
         self._engine.dispose()
 
 
+def _conditions(query: FactQuery, *, after: int) -> Iterator[sa.ColumnElement[bool]]:
+    yield journal.c.id > after
+    if query.notable:
+        yield sa.text("notable")  # type: ignore[misc]  # as the index has it
+    if query.people:
+        yield journal.c.who.is_not(None)
+    if query.since_s is not None:
+        yield journal.c.at_s >= query.since_s
+    if query.until_s is not None:
+        yield journal.c.at_s < query.until_s
+    for column, wanted in ((journal.c.host, query.host), (journal.c.who, query.who), (journal.c.kind, query.event)):
+        if wanted is not None:
+            yield column == wanted
+
+
+def _hosts(connection: sa.Connection, names: Sequence[HostName]) -> dict[HostName, Host]:
+    """Those of the hosts that are known."""
+    found: dict[HostName, Host] = {}
+    for start in range(0, len(names), _NAMES_AT_ONCE):
+        some = hosts.c.name.in_(names[start : start + _NAMES_AT_ONCE])
+        for body in connection.execute(sa.select(hosts.c.body).where(some)).scalars():
+            host = codec.load_host(body)
+            found[host.name] = host
+    return found
+
+
+def _fleet(connection: sa.Connection) -> FleetRecord:
+    body = connection.execute(sa.select(fleet.c.body)).scalar()
+    return FleetRecord() if body is None else codec.load_fleet(body)
+
+
 def _newest(connection: sa.Connection, kinds: tuple[type, ...], limit: int) -> tuple[JournalEntry, ...]:
     """The newest journal entries on events of these kinds, oldest first."""
-    named = _journal.c.kind.in_([kind.__name__ for kind in kinds])
-    query = sa.select(_journal.c.body).where(named).order_by(_journal.c.id.desc()).limit(limit)
+    named = journal.c.kind.in_([kind.__name__ for kind in kinds])
+    query = sa.select(journal.c.body).where(named).order_by(journal.c.id.desc()).limit(limit)
     return tuple(codec.load_entry(body) for body in reversed(list(connection.execute(query).scalars())))
 
 
-def _one_line(path: Path, error: sa.exc.SQLAlchemyError) -> str:
-    cause = getattr(error, "orig", None) or error
-    return f"{path}: {' '.join(str(cause).split())}"
-
-
-def _on_connect(connection: Any, _record: object) -> None:
-    cursor = connection.cursor()
-    cursor.execute("PRAGMA journal_mode=WAL")
-    cursor.execute("PRAGMA synchronous=FULL")  # an acknowledged finding survives a power cut
-    cursor.close()
-
-
-def _upsert(connection: sa.Connection, table: sa.Table, key: dict[str, Any], values: dict[str, Any]) -> None:
-    statement = sqlite_insert(table).values(**key, **values)
-    connection.execute(statement.on_conflict_do_update(index_elements=list(key), set_=values))
+def _jobs_heard(connection: sa.Connection) -> tuple[JobEnded, ...]:
+    """The ends of jobs of the journal's last hours, oldest first."""
+    newest_s = connection.execute(sa.select(sa.func.max(journal.c.at_s))).scalar()
+    if newest_s is None:
+        return ()
+    late = journal.c.at_s >= newest_s - JOBS_HEARD_SECONDS
+    first = connection.execute(sa.select(sa.func.min(journal.c.id)).where(late)).scalar()
+    ended = sa.and_(journal.c.kind == JobEnded.__name__, journal.c.id >= first)
+    query = sa.select(journal.c.body).where(ended).order_by(journal.c.id.desc()).limit(JOBS_HEARD_KEPT)
+    return tuple(codec.load_job_end(body) for body in reversed(list(connection.execute(query).scalars())))

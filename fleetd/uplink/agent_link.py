@@ -13,7 +13,7 @@ from fleetd.model.ids import HostName, OrderId, SpoolId
 from fleetd.pb.v1 import agent_pb2, agent_pb2_grpc
 from fleetd.ports import AgentDoor, Peer, Refused, StoreError, UplinkError
 from fleetd.uplink.channel import END_OF_STREAM
-from fleetd.uplink.codec import run_burnin_to_pb, spooled_from_pb, telemetry_from_pb
+from fleetd.uplink.codec import agent_order_to_pb, spooled_from_pb, telemetry_from_pb
 from fleetd.uplink.doors import DoorCalls
 from fleetd.uplink.hello_codec import hello_from_pb
 from fleetd.uplink.tls import peer_of
@@ -234,7 +234,7 @@ class _Session:
         orders = self._door.orders(self._hello.host)
         try:
             async for order in orders:
-                await self._write(agent_pb2.ControllerMessage(run_burnin=run_burnin_to_pb(order)))
+                await self._write(agent_order_to_pb(order))
         finally:
             if isinstance(orders, AsyncGenerator):
                 await orders.aclose()

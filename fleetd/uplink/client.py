@@ -11,7 +11,7 @@ import grpc
 import structlog
 
 from fleetd.model.host import Hello
-from fleetd.model.order import RunBurnin
+from fleetd.model.order import RecallBurnin, RunBurnin
 from fleetd.model.telemetry import GpuSample
 from fleetd.pb.v1.agent_pb2_grpc import AgentLinkStub
 from fleetd.ports import Clock, PortError, Refused, Spool, UplinkError
@@ -62,6 +62,7 @@ class GrpcUplink:
         spool: Spool,
         telemetry: Callable[[], tuple[GpuSample, ...]],
         accept: Callable[[RunBurnin], Awaitable[str]],
+        recall: Callable[[RecallBurnin], None],
     ) -> None:
         """Serve until cancelled; see the port."""
         agent = Agent(
@@ -69,6 +70,7 @@ class GrpcUplink:
             spool=spool,
             telemetry=telemetry,
             accept=accept,
+            recall=recall,
             on_welcome=self._welcomed,
             on_unsendable=self._unsendable,
         )

@@ -18,7 +18,7 @@ from fleetd.model.finding import (
     Verdict,
 )
 from fleetd.model.ids import BootId, FindingId, GpuId, HostName, OrderId
-from fleetd.model.order import RunBurnin
+from fleetd.model.order import AgentOrder, RecallBurnin, RunBurnin
 from fleetd.model.telemetry import GpuSample
 from fleetd.pb.v1 import agent_pb2, common_pb2
 from fleetd.ports import Spooled
@@ -204,6 +204,19 @@ def run_burnin_to_pb(order: RunBurnin) -> agent_pb2.RunBurnin:
         boot_id=name(order.boot_id, "order boot_id"),
         not_after_s=finite(order.not_after_s, "order not_after_s"),
     )
+
+
+def agent_order_to_pb(order: AgentOrder) -> agent_pb2.ControllerMessage:
+    """Encode what an agent is told; raises CodecError."""
+    if isinstance(order, RunBurnin):
+        return agent_pb2.ControllerMessage(run_burnin=run_burnin_to_pb(order))
+    recall = agent_pb2.RecallBurnin(order_id=name(order.order_id, "recall order_id"), why=clean(order.why))
+    return agent_pb2.ControllerMessage(recall_burnin=recall)
+
+
+def recall_from_pb(pb: agent_pb2.RecallBurnin) -> RecallBurnin:
+    """Decode a recall; raises CodecError."""
+    return RecallBurnin(order_id=OrderId(name(pb.order_id, "recall order_id")), why=text(pb.why, "recall why"))
 
 
 def run_burnin_from_pb(pb: agent_pb2.RunBurnin) -> RunBurnin:

@@ -1,22 +1,28 @@
 """The operator's side of `Desk`: what the command line asks the controller, method for method as `DeskDoor` has it."""
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import replace
 from types import TracebackType
 from typing import TYPE_CHECKING, Self, TypeVar
 
 import grpc
 
+from fleetd.model.alert import Alert
+from fleetd.model.fact import BEGINNING, Fact, FactQuery
 from fleetd.model.finding import Finding
 from fleetd.model.fleet import FleetRecord
 from fleetd.model.host import Host
-from fleetd.model.ids import HostName
+from fleetd.model.ids import GpuId, HostName
+from fleetd.model.order import Drain
 from fleetd.model.telemetry import GpuSample
 from fleetd.pb.v1 import desk_pb2
 from fleetd.pb.v1.desk_pb2_grpc import DeskStub
+from fleetd.ports import AlertsTaken
 from fleetd.uplink.channel import failure, open_channel
 from fleetd.uplink.codec import finding_from_pb
 from fleetd.uplink.config import DeskConfig
-from fleetd.uplink.desk_codec import host_from_pb
+from fleetd.uplink.desk_codec import DRAINS, host_from_pb
+from fleetd.uplink.fact_codec import MAX_ALERTS, MAX_FACTS, alert_to_pb, fact_from_pb, query_to_pb
 from fleetd.uplink.fleet_codec import fleet_from_pb
 from fleetd.uplink.sample_codec import sample_from_pb
 from fleetd.uplink.wire import MAX_GPUS, CodecError, clean, finite, items, name, text
@@ -83,9 +89,16 @@ class DeskClient:
             items(answer.findings, finding_from_pb, "findings", limit=_MAX_FINDINGS),
         )
 
-    async def quarantine(self, host: HostName, reason: str, *, expires_at_s: float | None = None) -> Host:
-        """Put an operator's hold on the host, for good or until a wall time."""
-        request = desk_pb2.QuarantineRequest(name=_host(host), reason=clean(reason), expires_at_s=expires_at_s)
+    async def quarantine(
+        self, host: HostName, reason: str, *, expires_at_s: float | None = None, drain: Drain | None = None
+    ) -> Host:
+        """Put an operator's hold on the host, for good or until a wall time; its work leaves as the policy has it."""
+        request = desk_pb2.QuarantineRequest(
+            name=_host(host),
+            reason=clean(reason),
+            expires_at_s=expires_at_s,
+            drain=desk_pb2.LEAVING_UNSPECIFIED if drain is None else DRAINS.to_pb(drain),
+        )
         return host_from_pb(await self._ask(self._stub.Quarantine, request))
 
     async def release(self, host: HostName, reason: str, *, override: bool) -> Host:
@@ -103,10 +116,26 @@ class DeskClient:
         request = desk_pb2.ChangeRequest(name=_host(host), reason=clean(reason))
         return host_from_pb(await self._ask(self._stub.Repair, request))
 
+    async def repaired(self, host: HostName, reason: str) -> Host:
+        """A repair is over: the host proves itself."""
+        request = desk_pb2.ChangeRequest(name=_host(host), reason=clean(reason))
+        return host_from_pb(await self._ask(self._stub.Repaired, request))
+
+    async def swap(self, host: HostName, reason: str, *, old: GpuId, new: GpuId) -> Host:
+        """A GPU of the host was exchanged."""
+        old, new = GpuId(name(old, "old GPU")), GpuId(name(new, "new GPU"))
+        request = desk_pb2.SwapRequest(name=_host(host), reason=clean(reason), old=old, new=new)
+        return host_from_pb(await self._ask(self._stub.Swap, request))
+
     async def retire(self, host: HostName, reason: str) -> Host:
         """Take the host out of the fleet for good."""
         request = desk_pb2.ChangeRequest(name=_host(host), reason=clean(reason))
         return host_from_pb(await self._ask(self._stub.Retire, request))
+
+    async def job_ended(self, host: HostName, job: str, *, ok: bool, ran_seconds: float) -> Host:
+        """Tell that a job of the scheduler ended on the host."""
+        request = desk_pb2.JobEndedRequest(name=_host(host), job=clean(job), ok=ok, ran_seconds=ran_seconds)
+        return host_from_pb(await self._ask(self._stub.JobEnded, request))
 
     async def fleet(self) -> FleetRecord:
         """Tripped budgets, the kill switch, open incidents."""
@@ -136,6 +165,29 @@ class DeskClient:
         """Why the host is where it is: (wall time, sentence) a step, oldest first."""
         answer = await self._ask(self._stub.Explain, desk_pb2.ExplainRequest(name=_host(host)))
         return items(answer.steps, _step_from_pb, "steps", limit=_MAX_STEPS)
+
+    async def facts(self, query: FactQuery) -> tuple[Fact, ...]:
+        """What the journal says in short, page by page up to the limit; facts of its beginning come on top."""
+        found: list[Fact] = []
+        after, left = query.after, query.limit
+        while left > 0:
+            answer = await self._ask(self._stub.ListFacts, query_to_pb(replace(query, after=after, limit=left)))
+            page = items(answer.facts, fact_from_pb, "facts", limit=MAX_FACTS)
+            found.extend(page)
+            left -= sum(fact.event != BEGINNING for fact in page)
+            if not answer.more:
+                break
+            if not page or page[-1].position <= after:
+                raise CodecError("the controller sends the same page of facts again: upgrade this side")
+            after = page[-1].position
+        return tuple(found)
+
+    async def alerts(self, alerts: Sequence[Alert]) -> AlertsTaken:
+        """Hand in what another monitor says."""
+        request = desk_pb2.ReportAlertsRequest(alerts=items(alerts, alert_to_pb, "alerts", limit=MAX_ALERTS))
+        answer = await self._ask(self._stub.ReportAlerts, request)
+        refused = items(answer.refused, lambda why: text(why, "refused"), "refused", limit=MAX_ALERTS)
+        return AlertsTaken(taken=answer.taken, refused=refused)
 
     @property
     def _stub(self) -> "DeskAsyncStub":

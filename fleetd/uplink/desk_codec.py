@@ -2,6 +2,7 @@
 
 from fleetd.model.host import Charge, DueBurnin, Hold, Host, Lifecycle, Mark, PendingBurnin, Silent, Strike
 from fleetd.model.ids import BootId, FindingId, GpuId, HostName, OrderId
+from fleetd.model.order import Drain
 from fleetd.pb.v1 import desk_pb2
 from fleetd.uplink.codec import FAULT_CLASSES
 from fleetd.uplink.hello_codec import gpu_from_pb, gpu_to_pb, place_from_pb, place_to_pb
@@ -15,6 +16,7 @@ MAX_STRIKES = 10_000
 """Most strikes of one host."""
 
 LIFECYCLES = Words(Lifecycle, desk_pb2.Lifecycle.Value, "LIFECYCLE_", fallback=None)
+DRAINS = Words(Drain, desk_pb2.Leaving.Value, "LEAVING_", fallback=None)
 
 
 def _hold_to_pb(hold: Hold) -> desk_pb2.Hold:

@@ -5,16 +5,17 @@ from typing import Any, TypeVar
 
 import grpc
 
-from fleetd.model.ids import HostName
+from fleetd.model.ids import GpuId, HostName
 from fleetd.pb.v1 import desk_pb2, desk_pb2_grpc
 from fleetd.ports import DeskDoor, Peer, Refused, StoreError
 from fleetd.uplink.codec import finding_to_pb
-from fleetd.uplink.desk_codec import host_to_pb
+from fleetd.uplink.desk_codec import DRAINS, host_to_pb
 from fleetd.uplink.doors import DoorCalls
+from fleetd.uplink.fact_codec import MAX_ALERTS, alert_from_pb, fact_to_pb, query_from_pb
 from fleetd.uplink.fleet_codec import fleet_to_pb
 from fleetd.uplink.sample_codec import sample_to_pb
 from fleetd.uplink.tls import peer_of
-from fleetd.uplink.wire import CodecError, clean, finite, name, text
+from fleetd.uplink.wire import CodecError, clean, finite, items, name, text
 
 _PAGE_HOSTS = 500
 _PAGE_BYTES = 1 << 20
@@ -80,7 +81,9 @@ class DeskService(desk_pb2_grpc.DeskServicer):
         async def answer() -> desk_pb2.Host:
             peer, reason = self._admit(context, acts=True), text(request.reason, "reason")
             expires_at_s = finite(request.expires_at_s, "expires_at_s") if request.HasField("expires_at_s") else None
-            return host_to_pb(await self._door.quarantine(peer, _host(request.name), reason, expires_at_s=expires_at_s))
+            drain = DRAINS.from_pb(request.drain, "drain") if request.drain else None
+            host = _host(request.name)
+            return host_to_pb(await self._door.quarantine(peer, host, reason, expires_at_s=expires_at_s, drain=drain))
 
         return await self._answer(context, answer())
 
@@ -118,6 +121,29 @@ class DeskService(desk_pb2_grpc.DeskServicer):
 
         return await self._answer(context, answer())
 
+    async def Repaired(  # noqa: N802
+        self, request: desk_pb2.ChangeRequest, context: Context
+    ) -> desk_pb2.Host:
+        """Take note that a repair is over."""
+
+        async def answer() -> desk_pb2.Host:
+            peer, reason = self._admit(context, acts=True), text(request.reason, "reason")
+            return host_to_pb(await self._door.repaired(peer, _host(request.name), reason))
+
+        return await self._answer(context, answer())
+
+    async def Swap(  # noqa: N802
+        self, request: desk_pb2.SwapRequest, context: Context
+    ) -> desk_pb2.Host:
+        """Take note that a GPU was exchanged."""
+
+        async def answer() -> desk_pb2.Host:
+            peer, reason = self._admit(context, acts=True), text(request.reason, "reason")
+            old, new = GpuId(name(request.old, "old")), GpuId(name(request.new, "new"))
+            return host_to_pb(await self._door.swap(peer, _host(request.name), reason, old=old, new=new))
+
+        return await self._answer(context, answer())
+
     async def Retire(  # noqa: N802
         self, request: desk_pb2.ChangeRequest, context: Context
     ) -> desk_pb2.Host:
@@ -126,6 +152,20 @@ class DeskService(desk_pb2_grpc.DeskServicer):
         async def answer() -> desk_pb2.Host:
             peer, reason = self._admit(context, acts=True), text(request.reason, "reason")
             return host_to_pb(await self._door.retire(peer, _host(request.name), reason))
+
+        return await self._answer(context, answer())
+
+    async def JobEnded(  # noqa: N802
+        self, request: desk_pb2.JobEndedRequest, context: Context
+    ) -> desk_pb2.Host:
+        """Take note that a job ended on a host."""
+
+        async def answer() -> desk_pb2.Host:
+            peer, job = self._admit(context, acts=True), text(request.job, "job")
+            ran_seconds = finite(request.ran_seconds, "ran_seconds")
+            return host_to_pb(
+                await self._door.job_ended(peer, _host(request.name), job, ok=request.ok, ran_seconds=ran_seconds)
+            )
 
         return await self._answer(context, answer())
 
@@ -196,6 +236,31 @@ class DeskService(desk_pb2_grpc.DeskServicer):
             return desk_pb2.ExplainResponse(
                 steps=[desk_pb2.ExplainedStep(at_s=at_s, why=clean(why)) for at_s, why in steps]
             )
+
+        return await self._answer(context, answer())
+
+    async def ListFacts(  # noqa: N802
+        self, request: desk_pb2.ListFactsRequest, context: Context
+    ) -> desk_pb2.ListFactsResponse:
+        """One page of what the journal says in short."""
+
+        async def answer() -> desk_pb2.ListFactsResponse:
+            self._admit(context)
+            query = query_from_pb(request)
+            found = await self._door.facts(query)
+            return desk_pb2.ListFactsResponse(facts=[fact_to_pb(f) for f in found], more=len(found) >= query.limit)
+
+        return await self._answer(context, answer())
+
+    async def ReportAlerts(  # noqa: N802
+        self, request: desk_pb2.ReportAlertsRequest, context: Context
+    ) -> desk_pb2.ReportAlertsResponse:
+        """Take what another monitor says."""
+
+        async def answer() -> desk_pb2.ReportAlertsResponse:
+            peer = self._admit(context, acts=True)
+            found = await self._door.alerts(peer, items(request.alerts, alert_from_pb, "alerts", limit=MAX_ALERTS))
+            return desk_pb2.ReportAlertsResponse(taken=found.taken, refused=[clean(why) for why in found.refused])
 
         return await self._answer(context, answer())
 

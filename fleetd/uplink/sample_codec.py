@@ -35,11 +35,11 @@ def sample_from_pb(pb: common_pb2.GpuSample) -> GpuSample:
     found: dict[str, Any] = {}
     # What is there, and not what could be: a controller decodes thousands of samples a second.
     for descriptor, value in pb.ListFields():
-        what = f"sample {descriptor.name}"
-        if descriptor.name in _METRICS:
-            found[descriptor.name] = finite(value, what)
-        elif descriptor.name in _FAMILIES:
-            found[descriptor.name] = _labelled(value, what)
+        field = descriptor.name
+        if field in _METRICS:
+            found[field] = value if math.isfinite(value) else finite(value, f"sample {field}")
+        elif field in _FAMILIES:
+            found[field] = _labelled(value, f"sample {field}")
     return GpuSample(gpu=GpuId(name(pb.gpu, "sample gpu")), at_s=finite(pb.at_s, "sample at_s"), **found)
 
 

@@ -9,11 +9,11 @@ from dataclasses import dataclass
 import grpc
 
 from fleetd.model.host import Hello
-from fleetd.model.order import RunBurnin
+from fleetd.model.order import RecallBurnin, RunBurnin
 from fleetd.model.telemetry import GpuSample
 from fleetd.pb.v1 import agent_pb2
 from fleetd.ports import Clock, Refused, Spool, UplinkError
-from fleetd.uplink.codec import run_burnin_from_pb, spooled_to_pb, telemetry_to_pb
+from fleetd.uplink.codec import recall_from_pb, run_burnin_from_pb, spooled_to_pb, telemetry_to_pb
 from fleetd.uplink.config import UplinkConfig
 from fleetd.uplink.hello_codec import hello_to_pb
 from fleetd.uplink.wire import CodecError, clean, finite, name, text, unsigned
@@ -44,6 +44,7 @@ class Agent:
     spool: Spool
     telemetry: Callable[[], tuple[GpuSample, ...]]
     accept: Callable[[RunBurnin], Awaitable[str]]
+    recall: Callable[[RecallBurnin], None]
     on_welcome: Callable[[], None]
     on_unsendable: Callable[[str], None]
     """Something of ours that the protocol cannot carry was left out; one line."""
@@ -117,6 +118,8 @@ class AgentStream:
                     self._acknowledged(message.ack.seq)
                 case "run_burnin":
                     await self._take(message.run_burnin)
+                case "recall_burnin":
+                    self._agent.recall(recall_from_pb(message.recall_burnin))
                 case _:
                     pass  # a newer controller says something that this version does not know and need not know
 

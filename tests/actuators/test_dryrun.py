@@ -11,6 +11,7 @@ from fleetd.actuators.dryrun import DryRun
 from fleetd.model.ids import HostName, OrderId
 from fleetd.model.order import Quarantine
 from fleetd.ports import ActuatorError
+from fleetd.system import run_blocking
 
 
 def _order(number: int) -> Quarantine:
@@ -24,7 +25,7 @@ def _recorded(path: Path) -> list[str]:
 def test_an_order_is_recorded_once_however_often_it_comes(tmp_path: Path) -> None:
     path = tmp_path / "orders.jsonl"
     for _restart in range(2):
-        actuator = DryRun(path)
+        actuator = DryRun(path, run_blocking=run_blocking)
         for _again in range(2):
             receipt = asyncio.run(actuator.carry_out(_order(1)))
             assert receipt.done
@@ -35,11 +36,11 @@ def test_an_order_is_recorded_once_however_often_it_comes(tmp_path: Path) -> Non
 @pytest.mark.parametrize("cut", range(1, 60, 7))
 def test_a_write_cut_by_a_crash_counts_as_not_written(tmp_path: Path, cut: int) -> None:
     path = tmp_path / "orders.jsonl"
-    actuator = DryRun(path)
+    actuator = DryRun(path, run_blocking=run_blocking)
     asyncio.run(actuator.carry_out(_order(1)))
     asyncio.run(actuator.carry_out(_order(2)))
     path.write_bytes(path.read_bytes()[:-cut])
-    again = DryRun(path)
+    again = DryRun(path, run_blocking=run_blocking)
     for number in (1, 2):
         asyncio.run(again.carry_out(_order(number)))
     assert _recorded(path) == ["h01/1/quarantine", "h01/2/quarantine"]
@@ -49,18 +50,18 @@ def test_another_file_is_left_alone(tmp_path: Path) -> None:
     path = tmp_path / "notes.txt"
     path.write_text("shopping list\n")
     with pytest.raises(ActuatorError, match="not a record"):
-        DryRun(path)
+        DryRun(path, run_blocking=run_blocking)
     assert path.read_text() == "shopping list\n"
 
 
 def test_a_folder_that_is_not_there_is_said(tmp_path: Path) -> None:
     with pytest.raises(ActuatorError, match="No such file or directory"):
-        DryRun(tmp_path / "nowhere" / "orders.jsonl")
+        DryRun(tmp_path / "nowhere" / "orders.jsonl", run_blocking=run_blocking)
 
 
 def test_after_a_write_that_found_no_space_the_order_is_recorded_whole(tmp_path: Path) -> None:
     path = tmp_path / "orders.jsonl"
-    actuator = DryRun(path)
+    actuator = DryRun(path, run_blocking=run_blocking)
     asyncio.run(actuator.carry_out(_order(1)))
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (path.stat().st_size + 10, hard))  # the next line does not fit whole

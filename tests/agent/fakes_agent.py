@@ -10,7 +10,7 @@ from typing import Any
 from fleetd.model.finding import Finding
 from fleetd.model.host import Gpu, Hello
 from fleetd.model.ids import BootId, GpuId, HostName, OrderId, SpoolId
-from fleetd.model.order import RunBurnin
+from fleetd.model.order import RecallBurnin, RunBurnin
 from fleetd.model.telemetry import GpuSample
 from fleetd.ports import BurnerError, DeviceError, Spool, Spooled, StoreError
 
@@ -197,6 +197,7 @@ class FakeUplink:
         self.hellos: list[Hello] = []
         self.connected = False
         self.accept: Callable[[RunBurnin], Awaitable[str]] | None = None
+        self.recall: Callable[[RecallBurnin], None] | None = None
         self.said_hello = asyncio.Event()
 
     async def run(
@@ -206,10 +207,12 @@ class FakeUplink:
         spool: Spool,
         telemetry: Callable[[], tuple[GpuSample, ...]],
         accept: Callable[[RunBurnin], Awaitable[str]],
+        recall: Callable[[RecallBurnin], None],
     ) -> None:
         del spool, telemetry
         self.hellos.append(hello())
         self.accept = accept
+        self.recall = recall
         self.connected = True
         self.said_hello.set()
         try:

@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +11,7 @@ import pytest
 from fleetd.agent.chores import Chores, ChoresConfig
 from fleetd.model.finding import BurninEnded, FaultClass, Verdict
 from fleetd.model.ids import BootId, HostName, OrderId
+from fleetd.model.order import RecallBurnin, RunBurnin
 from fleetd.ports import BurnerError
 from tests.agent.fakes_agent import BOOT, HOST, FakeBurner, FakeClock, FakeOrders, FakeSpool, order, report
 
@@ -294,3 +296,57 @@ def test_only_the_newest_reports_stay(tmp_path: Path) -> None:
 def test_a_configuration_that_cannot_work_is_refused() -> None:
     with pytest.raises(ValueError, match="waiting_max"):
         ChoresConfig(waiting_max=0)
+
+
+# ── recalls ─────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+class EndlessBurner:
+    """Runs until it is ended, and remembers that."""
+
+    def __init__(self) -> None:
+        self.begun = asyncio.Event()
+        self.ended: list[OrderId] = []
+
+    async def burn(self, order: RunBurnin, _report: Path) -> None:
+        self.begun.set()
+        try:
+            await asyncio.Event().wait()
+        finally:
+            self.ended.append(order.id)
+
+
+def recall(name: str = "h1/1/burnin") -> RecallBurnin:
+    return RecallBurnin(order_id=OrderId(name), why="automation is stopped by ann: roll-out")
+
+
+def test_a_running_burnin_is_recalled_and_the_next_one_begins(tmp_path: Path) -> None:
+    async def case() -> None:
+        bench = Bench(tmp_path)
+        endless = EndlessBurner()
+        bench.chores._burner = endless
+        first, second = order(), replace(order(), id=OrderId("h1/2/burnin"))
+        assert [await bench.chores.accept(o) for o in (first, second)] == ["", ""]
+        task = asyncio.create_task(bench.chores.run())
+        await endless.begun.wait()
+        bench.chores.recall(recall("h1/9/burnin"))  # nobody knows it
+        bench.chores.recall(recall("h1/2/burnin"))  # it waits
+        bench.chores.recall(recall())
+        bench.chores.recall(recall())  # told again after a new connection
+        while len(bench.orders.done) < 2:
+            bench.orders.closed.clear()
+            await bench.orders.closed.wait()
+        assert endless.ended == [first.id]  # the second never began
+        assert [(f.verdict, f.why) for f in bench.ended()] == [
+            (Verdict.NOT_JUDGED, "recalled: automation is stopped by ann: roll-out"),
+            (Verdict.NOT_JUDGED, "recalled before it began: automation is stopped by ann: roll-out"),
+        ]
+        bench.chores.recall(recall())  # it has ended
+        endless.begun.clear()
+        assert await bench.chores.accept(replace(order(), id=OrderId("h1/3/burnin"))) == ""
+        await endless.begun.wait()
+        await bench.kill(task)  # an agent that ends takes its burn-in with it, and reports nothing
+        assert endless.ended == [first.id, "h1/3/burnin"]
+        assert len(bench.ended()) == 2
+
+    asyncio.run(case())

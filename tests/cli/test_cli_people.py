@@ -64,7 +64,7 @@ def _run(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Run]:
     async def live() -> None:
         controller = Controller(
             store=MemoryStore(),
-            actuator=DryRun(tmp_path_factory.mktemp("orders") / "orders.jsonl"),
+            actuator=DryRun(tmp_path_factory.mktemp("orders") / "orders.jsonl", run_blocking=run_blocking),
             policy=load_policy(policy_path("default")),
             clock=RealClock(),
             run_blocking=run_blocking,
@@ -116,6 +116,11 @@ def test_a_day_of_an_operator(run: Run) -> None:
     listed = json.loads(run("host", "list", "--json", "-").stdout)
     assert [host["state"] for host in listed] == ["probation", "quarantined"]  # h02 was judged anew
 
+    ended = run("job", "ended", "h01", "4711", "--failed", "--ran", "12.5")
+    assert (ended.exit_code, ended.stdout) == (0, "h01 is probation: noted that job 4711 failed\n")
+    assert "job 4711 failed after 12 seconds" in run("host", "explain", "h01").stdout
+    assert run("job", "ended", "h01", "4711", "--failed", "--ran", "nan").exit_code == 2
+    assert run("job", "ended", "h99", "4711", "--ok", "--ran", "1").exit_code == 1
     assert run("incident", "list").stdout == "no incident is open\n"
     assert run("incident", "close", "storm/x/1", "--reason", "r", "--acquit").exit_code == 1
     held = run("host", "quarantine", "h01", "--reason", "fan", "--expires-in", "3600", "--json", "-")

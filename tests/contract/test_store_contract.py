@@ -1,7 +1,9 @@
 """One contract for every ledger: the memory reference and the databases answer alike."""
 
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -18,11 +20,14 @@ from fleetd.model.event import (
     Event,
     FindingReceived,
     FleetEvent,
+    GpuSwapped,
     IncidentClosed,
     JobEnded,
+    LedgerRestored,
     OperatorBurnin,
     OperatorQuarantined,
     OperatorReleased,
+    OperatorRepaired,
     OperatorRepairs,
     OperatorRetires,
     OutlierFound,
@@ -30,12 +35,13 @@ from fleetd.model.event import (
     Rejudged,
     TimePassed,
 )
+from fleetd.model.fact import Beginning, FactQuery
 from fleetd.model.finding import BurninEnded, Culprit, DeviceFault, FaultClass, Finding, Scope, Severity, Verdict
 from fleetd.model.fleet import Area, AreaKey, FleetRecord, Incident, IncidentKind, Stopped, Tripped
 from fleetd.model.host import Gpu, Hello, Hold, Host, Lifecycle, PendingBurnin, Place, Strike
 from fleetd.model.ids import BootId, FindingId, GpuId, HostName, OrderId, SpoolId
 from fleetd.model.journal import JournalEntry, SpoolProgress, StoreImage, WithheldOrder
-from fleetd.model.order import Notify, Order, Quarantine, Release, RunBurnin
+from fleetd.model.order import Drain, Notify, Order, Quarantine, Release, RunBurnin
 from fleetd.ports import Store, StoreError
 from fleetd.stores import codec
 from fleetd.stores.memory import MemoryStore
@@ -173,10 +179,13 @@ EVENTS: tuple[Event, ...] = (
     ),
     Outvoted(host=HostName("h01"), key="k", why="w"),
     JobEnded(host=HostName("h01"), job="j", ok=False, ran_seconds=1.5),
-    OperatorQuarantined(host=HostName("h01"), who="operator:eve", reason="r", expires_at_s=9.0),
+    OperatorQuarantined(host=HostName("h01"), who="operator:eve", reason="r", expires_at_s=9.0, drain=Drain.NOW),
     OperatorReleased(host=HostName("h01"), who="operator:eve", reason="r", override=True),
     OperatorBurnin(host=HostName("h01"), who="operator:eve", reason="r", level=None),
     OperatorRepairs(host=HostName("h01"), who="operator:eve", reason="r"),
+    OperatorRepaired(host=HostName("h01"), who="operator:eve", reason="r"),
+    GpuSwapped(host=HostName("h01"), who="operator:eve", reason="r", old=GpuId("GPU-1"), new=GpuId("GPU-2")),
+    LedgerRestored(host=HostName("h01"), who="operator:eve", reason="r", orders_skipped=5),
     OperatorRetires(host=HostName("h01"), who="operator:eve", reason="r"),
     Rejudged(host=HostName("h01"), why="w", acquitted=None),
     TimePassed(host=HostName("h01"), connected=False),
@@ -202,6 +211,10 @@ def test_ends_of_jobs_are_kept_apart_and_push_no_finding_out(store: Store) -> No
     image = store.load()
     assert [type(entry.event) for entry in image.recent] == [FindingReceived]
     assert image.job_ends == tuple(ends[-512:])
+    assert image.jobs_heard == tuple(entry.event for entry in ends)
+    late = replace(ends[0], at_s=ends[-1].at_s + 7201.0)
+    store.commit([late])
+    assert store.load().jobs_heard == (late.event,)
 
 
 def test_the_image_holds_what_a_restart_needs(store: Store) -> None:
@@ -234,6 +247,7 @@ def test_newest_first_and_limits(store: Store) -> None:
     store.commit([_entry(_received(_burnin(f"f{n}")), why=f"w{n}", seq=n) for n in range(1, 6)])
     assert [f.id for f in store.findings(HostName("h01"), limit=2)] == ["f5", "f4"]
     assert [e.why for e in store.history(HostName("h01"), limit=2)] == ["w4", "w5"]
+    assert store.reasons(HostName("h01"), limit=2) == ((7.25, "w4"), (7.25, "w5"))
 
 
 RECORD = FleetRecord(
@@ -286,6 +300,43 @@ def test_events_of_the_fleet_stand_in_the_journal_and_in_no_hosts_history(store:
     assert [h.name for h in store.load().hosts] == ["h01"]
 
 
+def test_facts_are_found_by_person_time_host_and_weight(store: Store) -> None:
+    quiet = _entry(_received(_burnin("f9")), why="said twice")
+    asked = _entry(OperatorReleased(host=HostName("h01"), who="eve", reason="r", override=True))
+    stop = AutomationStopped(who="operator:eve", reason="r")
+    fleet = JournalEntry(
+        at_s=8.0, event=stop, host=None, orders=(), withheld=(), refused=False, fleet=RECORD, why="w", progress=None
+    )
+    store.commit([_entry(_received(_burnin()), QUARANTINE), quiet])
+    store.commit([asked, fleet])
+    found = store.facts(FactQuery(limit=9))
+    assert [(f.position, f.event, f.was, f.now) for f in found] == [
+        (1, "FindingReceived", "unknown", "quarantined; held by fleetd"),
+        (2, "FindingReceived", "quarantined; held by fleetd", "quarantined; held by fleetd"),
+        (3, "OperatorReleased", "quarantined; held by fleetd", "quarantined; held by fleetd"),
+        (4, "AutomationStopped", "automation running", "automation stopped; 1 budgets tripped; 1 incidents open"),
+    ]
+    assert (found[0].orders, found[0].found_at_s, found[2].who, found[2].override) == (
+        ("h01/2/quarantine",),
+        4.0,
+        "eve",
+        True,
+    )
+
+    def positions(**query: Any) -> list[int]:
+        return [fact.position for fact in store.facts(FactQuery(**{"limit": 9, **query}))]
+
+    assert positions(notable=True) == [1, 3]  # the second finding changed nothing that a report counts
+    assert positions(people=True) == [3, 4]
+    assert positions(who="eve") == [3, 4]
+    assert positions(event="FindingReceived", after=1) == [2]
+    assert positions(since_s=8.0) == [4]
+    assert positions(until_s=8.0, host=HostName("h01")) == [1, 2, 3]
+    assert positions(host=HostName("h02")) == []
+    assert positions(limit=2) == [1, 2]
+    assert store.beginning() == Beginning()
+
+
 def test_hosts_do_not_see_each_other(store: Store) -> None:
     store.commit([_entry(_received(_burnin("a", "h01"))), _entry(_received(_burnin("b", "h02")), host="h02")])
     assert [f.id for f in store.findings(HostName("h02"), limit=9)] == ["b"]
@@ -312,11 +363,12 @@ def test_a_ledger_that_is_no_database_is_refused_in_one_line(tmp_path: Path) -> 
 def test_a_ledger_of_another_version_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "fleet.db"
     store = SqlStore(path)
-    with store._guarded() as connection:
-        connection.exec_driver_sql("UPDATE meta SET schema_version = 99")
+    with store._guarded(write=True) as connection:
+        connection.exec_driver_sql("UPDATE alembic_version SET version_num = '0099'")
     store.close()
-    with pytest.raises(StoreError, match="schema 99"):
-        SqlStore(path)
+    for read_only in (True, False):
+        with pytest.raises(StoreError, match="schema 0099 was written by a newer fleetd"):
+            SqlStore(path, read_only=read_only)
 
 
 def test_a_ledger_in_a_missing_folder_is_refused(tmp_path: Path) -> None:

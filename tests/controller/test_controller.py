@@ -1,7 +1,7 @@
 """The controller over a memory ledger and fakes: nothing is told before it is on disk, nothing counts twice."""
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
+from collections.abc import AsyncIterator, Callable, Collection, Coroutine, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from typing import Any
@@ -18,7 +18,7 @@ from fleetd.model.host import Gpu, Hello, Lifecycle
 from fleetd.model.ids import BootId, FindingId, GpuId, HostName, OrderId, SpoolId
 from fleetd.model.journal import JournalEntry
 from fleetd.model.order import FleetOrder, Quarantine, Release, RunBurnin
-from fleetd.ports import ActuatorError, Peer, Receipt, Refused, StoreError
+from fleetd.ports import ActuatorError, Peer, Receipt, Refused, Standing, StoreError
 from fleetd.stores.memory import MemoryStore
 
 H01, H02 = HostName("h01"), HostName("h02")
@@ -65,6 +65,10 @@ class Scheduler:
         self.failures = failures
         self.done: list[FleetOrder] = []
         self.idle = asyncio.Event()
+
+    async def standing(self, hosts: Collection[HostName]) -> dict[HostName, Standing]:
+        del hosts
+        return {}
 
     async def carry_out(self, order: FleetOrder) -> Receipt:
         if self.failures:
@@ -148,7 +152,9 @@ def ended(order: RunBurnin | None, *, bad: int | None = None, finding: str = "f1
 async def qualify(controller: Controller) -> RunBurnin:
     """Say hello and take the first order."""
     assert await controller.intake.hello(AGENT, hello(), SPOOL) == 0
-    return await anext(controller.intake.orders(H01))
+    order = await anext(controller.intake.orders(H01))
+    assert isinstance(order, RunBurnin)
+    return order
 
 
 def test_a_new_host_is_burnt_in_and_healthy_when_it_passes() -> None:

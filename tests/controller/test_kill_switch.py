@@ -6,8 +6,9 @@ from dataclasses import replace
 import pytest
 
 from fleetd.controller.controller import Controller
+from fleetd.model.finding import Verdict
 from fleetd.model.ids import HostName, SpoolId
-from fleetd.model.order import Quarantine, Release, RunBurnin
+from fleetd.model.order import Quarantine, RecallBurnin, Release, RunBurnin
 from fleetd.stores.memory import MemoryStore
 from tests.controller.test_controller import (
     AGENT,
@@ -102,5 +103,51 @@ def test_a_burnin_of_a_person_goes_out_while_automation_is_stopped() -> None:
             await controller.intake.hello(AGENT, hello(), SPOOL)
             await controller.desk.burnin(OPERATOR, H01, "let me see", level=None)
             assert (await anext(controller.intake.orders(H01))).level == "smoke"
+
+    play(scene)
+
+
+def test_the_kill_switch_recalls_a_burnin_that_runs_and_it_uses_up_no_attempt() -> None:
+    async def scene() -> None:
+        async with running(MemoryStore(), Scheduler()) as controller:
+            order = await qualify(controller)
+            told = controller.intake.orders(H01)
+            await controller.intake.order_confirmed(H01, order.id, "")
+            waiting = asyncio.ensure_future(anext(told))
+            await controller.desk.stop_automation(OPERATOR, "roll-out")
+            recall = await waiting
+            assert isinstance(recall, RecallBurnin)
+            assert (recall.order_id, "roll-out" in recall.why) == (order.id, True)
+            # It was on its way when the agent reconnected: told again, once a session.
+            again = controller.intake.orders(H01)
+            assert await anext(again) == recall
+            stopped = replace(ended(order), verdict=Verdict.NOT_JUDGED, why="recalled")
+            await controller.intake.finding(H01, SPOOL, 1, stopped)
+            host = controller.judge.hosts[H01]
+            assert (host.pending, host.attempts) == (None, 0)
+            assert host.due is not None
+            following = asyncio.ensure_future(anext(again))
+            await controller.desk.resume_automation(OPERATOR, "done")
+            assert isinstance(await following, RunBurnin)
+
+    play(scene)
+
+
+def test_a_burnin_that_a_person_asked_for_is_not_recalled() -> None:
+    async def scene() -> None:
+        async with running(MemoryStore(), Scheduler()) as controller:
+            first = await qualify(controller)
+            await controller.intake.finding(H01, SPOOL, 1, ended(first))
+            host = await controller.desk.burnin(OPERATOR, H01, "I want to know", level="smoke")
+            assert host.pending is not None
+            orders = controller.intake.orders(H01)
+            asked = await anext(orders)
+            await controller.intake.order_confirmed(H01, asked.id, "")
+            await controller.desk.stop_automation(OPERATOR, "roll-out")
+            waiting = asyncio.ensure_future(anext(orders))
+            await settled(lambda: controller.judge.record.stopped is not None)
+            await asyncio.sleep(0.01)
+            assert not waiting.done()
+            waiting.cancel()
 
     play(scene)

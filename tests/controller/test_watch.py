@@ -1,7 +1,7 @@
 """What time does in a controller: due things are looked at once, absences are told, partitions end by themselves."""
 
 import asyncio
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Collection, Coroutine
 from dataclasses import replace
 from typing import Any
 
@@ -16,7 +16,7 @@ from fleetd.model.host import Gpu, Hello, Host, Lifecycle
 from fleetd.model.ids import BootId, GpuId, HostName
 from fleetd.model.order import FleetOrder
 from fleetd.model.telemetry import GpuSample
-from fleetd.ports import Receipt
+from fleetd.ports import Receipt, Standing
 from fleetd.stores.memory import MemoryStore
 
 POLICY = Policy(
@@ -48,6 +48,10 @@ class Idle:
     """An actuator that nobody asks: the dispatcher does not run."""
 
     name = "idle"
+
+    async def standing(self, hosts: Collection[HostName]) -> dict[HostName, Standing]:
+        del hosts
+        return {}
 
     async def carry_out(self, order: FleetOrder) -> Receipt:
         raise AssertionError(order)

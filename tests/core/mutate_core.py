@@ -70,7 +70,7 @@ MISTAKES: dict[str, tuple[str, str, str]] = {
         "if True or",
     ),
     "the kill switch uses up attempts": ("waiting", "if draft.record.stopped is not None and not", "if False and not"),
-    "the kill switch forgets what was decided": ("intent", "if stopped is None or", "if True or"),
+    "the kill switch forgets what was decided": ("intent", "if stopped is None or isinstance", "if True or isinstance"),
     "the kill switch stops people": ("intent", "hold.owner == FLEETD for hold", "True for hold"),
     "sound hosts may be called lost": ("policycheck", "if after_s < slowest_return_s:", "if False:"),
     "a probation never ends": ("waiting", "draft.now_s >= until_s:", "False:"),

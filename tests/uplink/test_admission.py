@@ -7,6 +7,7 @@ from typing import Any
 import grpc
 import pytest
 
+from fleetd.model.order import Drain
 from fleetd.pb.v1 import agent_pb2
 from fleetd.ports import Peer, Refused, UplinkError
 from fleetd.uplink.channel import open_channel
@@ -221,20 +222,24 @@ def test_every_verb_of_the_desk_reaches_the_controller_with_its_reason(play: Any
             record = await desk.fleet()
             assert record == bench.desk_door.record
             await desk.quarantine("h01", "fan", expires_at_s=99.0)
+            await desk.quarantine("h01", "fire", drain=Drain.NOW)
             await desk.burnin("h01", "new GPU", level=None)
             await desk.burnin("h01", "new GPU", level="smoke")
             await desk.repair("h01", "new GPU")
             await desk.retire("h01", "old")
+            await desk.job_ended("h01", "7", ok=True, ran_seconds=2.5)
             assert await desk.rearm_budget("looked") == record
             assert await desk.stop_automation("roll-out") == record
             assert await desk.resume_automation("done") == record
             assert await desk.close_incident("storm/fault:x/1", "driver", acquit=True) == record
         assert [(verb, reason) for _, verb, reason in bench.desk_door.done] == [
             ("quarantine h01", "fan until 99"),
+            ("quarantine h01", "fire now"),
             ("burnin None h01", "new GPU"),
             ("burnin smoke h01", "new GPU"),
             ("repair h01", "new GPU"),
             ("retire h01", "old"),
+            ("job h01", "7 True 2.5"),
             ("rearm", "looked"),
             ("stop", "roll-out"),
             ("resume", "done"),
@@ -257,6 +262,7 @@ def test_a_viewer_may_look_and_nothing_else(play: Any) -> None:
                 desk.burnin("h01", "r", level=None),
                 desk.repair("h01", "r"),
                 desk.retire("h01", "r"),
+                desk.job_ended("h01", "7", ok=True, ran_seconds=2.5),
                 desk.rearm_budget("r"),
                 desk.stop_automation("r"),
                 desk.resume_automation("r"),

@@ -6,6 +6,8 @@ from typing import Any
 import pytest
 from structlog.testing import capture_logs
 
+from fleetd.model.ids import OrderId
+from fleetd.model.order import RecallBurnin
 from fleetd.ports import UplinkError
 from fleetd.uplink.server import serve
 
@@ -39,6 +41,21 @@ def test_hello_findings_telemetry_and_orders_arrive(play: Any, make: Any, *, sec
         assert bench.door.confirmed == [("h01/1/burnin", ""), ("h01/2/burnin", "busy")]
         assert (uplink.connects_total, uplink.connected) == (1, False)
         assert bench.door.open_order_streams == 0
+
+    play(scenario)
+
+
+def test_a_recall_arrives(play: Any, make: Any) -> None:
+    async def scenario(bench: Any) -> None:
+        recall = RecallBurnin(order_id=OrderId("h01/1/burnin"), why="automation is stopped by ann: roll-out")
+        bench.door.to_send = [make.order("h01/1/burnin"), recall]
+        told: list[RecallBurnin] = []
+        async with (
+            bench.server() as server,
+            bench.agent(bench.uplink(server.port), bench.spool(), recall=told.append),
+        ):
+            await make.eventually(lambda: told == [recall])
+            await bench.door.until(lambda: bench.door.confirmed == [("h01/1/burnin", "")])
 
     play(scenario)
 

@@ -70,6 +70,7 @@ def test_every_kind_of_boundary_of_both_sides_is_there(places: list[str]) -> Non
     }
     acts = {"agent: before burn-in", "agent: after burn-in", "agent: confirm"}
     acts |= {"controller: before carrying out", "controller: after carrying out"}
+    acts |= {"controller: before looking at what stands"}
     assert kinds == writes | acts
 
 
@@ -100,12 +101,12 @@ def _accept_in_memory(self: SimOrders, order: RunBurnin) -> bool:
 def _finish_before_doing(self: Dispatcher, order: FleetOrder) -> Coroutine[Any, Any, bool]:
     """The mistake: the order is marked as done before the scheduler has it."""
 
-    async def until_done() -> bool:
+    async def attempt() -> bool:
         self._store.finish_order(order.id, "done")
         await self._actuator.carry_out(order)
         return True
 
-    return until_done()
+    return attempt()
 
 
 @pytest.mark.parametrize(
@@ -113,7 +114,7 @@ def _finish_before_doing(self: Dispatcher, order: FleetOrder) -> Coroutine[Any, 
     [
         (Chores, "_carry_out", _close_before_telling),
         (SimOrders, "accept", _accept_in_memory),
-        (Dispatcher, "_until_done", _finish_before_doing),
+        (Dispatcher, "_attempt", _finish_before_doing),
     ],
     ids=["close before telling", "accept in memory", "finish before doing"],
 )

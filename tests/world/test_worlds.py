@@ -143,6 +143,27 @@ def test_while_the_kill_switch_is_on_nothing_is_taken_and_then_the_present_is_ju
     assert outcome.state("h03").state in SERVING
 
 
+def test_the_kill_switch_recalls_burnins_that_run_over_crashes_and_they_come_again() -> None:
+    """Agents that the controller can reach stop at once; one that is cut off is told when it is back."""
+    world = fleet()
+    world.at(15).isolate("h02")  # its first burn-in takes a minute from about the fifth second on
+    world.at(25).stop_automation("a network change")
+    world.at(30).kill_controller()
+    world.at(45).rejoin("h02")
+    world.at(2 * HOUR).resume_automation("the change is done")
+    outcome = world.run(seconds=3 * HOUR)
+    ended = [
+        (e.event.finding.host, e.event.finding.at_s)
+        for _, e in outcome.journal
+        if isinstance(e.event, FindingReceived) and "recalled" in e.event.finding.why
+    ]
+    assert {host for host, _ in ended} == set(world.settings.names())
+    assert {host.state for host in outcome.hosts} == {Lifecycle.HEALTHY}
+    assert all(host.attempts == 0 for host in outcome.hosts)
+    pages = [o for _, e in outcome.journal for o in e.orders if isinstance(o, Notify)]
+    assert pages == []
+
+
 def test_a_hold_for_a_time_goes_by_itself_and_ours_does_not() -> None:
     world = fleet()
     world.at(600).quarantine("h01", "a look at it", for_s=HOUR)

@@ -62,6 +62,7 @@ class ControllerMessage(_message.Message):
     RUN_BURNIN_FIELD_NUMBER: _builtins.int
     REFUSED_FIELD_NUMBER: _builtins.int
     DRAIN_FIELD_NUMBER: _builtins.int
+    RECALL_BURNIN_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def welcome(self) -> Global___Welcome: ...
     @_builtins.property
@@ -72,6 +73,8 @@ class ControllerMessage(_message.Message):
     def refused(self) -> Global___Refused: ...
     @_builtins.property
     def drain(self) -> Global___Drain: ...
+    @_builtins.property
+    def recall_burnin(self) -> Global___RecallBurnin: ...
     def __init__(
         self,
         *,
@@ -80,12 +83,13 @@ class ControllerMessage(_message.Message):
         run_burnin: Global___RunBurnin | None = ...,
         refused: Global___Refused | None = ...,
         drain: Global___Drain | None = ...,
+        recall_burnin: Global___RecallBurnin | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["ack", b"ack", "drain", b"drain", "kind", b"kind", "refused", b"refused", "run_burnin", b"run_burnin", "welcome", b"welcome"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["ack", b"ack", "drain", b"drain", "kind", b"kind", "recall_burnin", b"recall_burnin", "refused", b"refused", "run_burnin", b"run_burnin", "welcome", b"welcome"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["ack", b"ack", "drain", b"drain", "kind", b"kind", "refused", b"refused", "run_burnin", b"run_burnin", "welcome", b"welcome"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["ack", b"ack", "drain", b"drain", "kind", b"kind", "recall_burnin", b"recall_burnin", "refused", b"refused", "run_burnin", b"run_burnin", "welcome", b"welcome"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType_kind: _TypeAlias = _typing.Literal["welcome", "ack", "run_burnin", "refused", "drain"]  # noqa: Y015
+    _WhichOneofReturnType_kind: _TypeAlias = _typing.Literal["welcome", "ack", "run_burnin", "refused", "drain", "recall_burnin"]  # noqa: Y015
     _WhichOneofArgType_kind: _TypeAlias = _typing.Literal["kind", b"kind"]  # noqa: Y015
     def WhichOneof(self, oneof_group: _WhichOneofArgType_kind) -> _WhichOneofReturnType_kind | None: ...
 
@@ -300,6 +304,30 @@ class RunBurnin(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___RunBurnin: _TypeAlias = RunBurnin  # noqa: Y015
+
+@_typing.final
+class RecallBurnin(_message.Message):
+    """Stop a burn-in that was accepted; it ends without a judgement. An agent that does not know this lets it run on."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    ORDER_ID_FIELD_NUMBER: _builtins.int
+    WHY_FIELD_NUMBER: _builtins.int
+    order_id: _builtins.str
+    why: _builtins.str
+    def __init__(
+        self,
+        *,
+        order_id: _builtins.str = ...,
+        why: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["order_id", b"order_id", "why", b"why"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___RecallBurnin: _TypeAlias = RecallBurnin  # noqa: Y015
 
 @_typing.final
 class Refused(_message.Message):

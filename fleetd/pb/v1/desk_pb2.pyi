@@ -95,6 +95,26 @@ INCIDENT_KIND_STORM: IncidentKind.ValueType  # 1
 INCIDENT_KIND_PARTITION: IncidentKind.ValueType  # 2
 Global___IncidentKind: _TypeAlias = IncidentKind  # noqa: Y015
 
+class _Leaving:
+    ValueType = _typing.NewType("ValueType", _builtins.int)
+    V: _TypeAlias = ValueType  # noqa: Y015
+
+class _LeavingEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_Leaving.ValueType], _builtins.type):
+    DESCRIPTOR: _descriptor.EnumDescriptor
+    LEAVING_UNSPECIFIED: _Leaving.ValueType  # 0
+    LEAVING_JOB_END: _Leaving.ValueType  # 1
+    LEAVING_CHECKPOINT: _Leaving.ValueType  # 2
+    LEAVING_NOW: _Leaving.ValueType  # 3
+
+class Leaving(_Leaving, metaclass=_LeavingEnumTypeWrapper):
+    """How work leaves a host that is taken away."""
+
+LEAVING_UNSPECIFIED: Leaving.ValueType  # 0
+LEAVING_JOB_END: Leaving.ValueType  # 1
+LEAVING_CHECKPOINT: Leaving.ValueType  # 2
+LEAVING_NOW: Leaving.ValueType  # 3
+Global___Leaving: _TypeAlias = Leaving  # noqa: Y015
+
 @_typing.final
 class Hold(_message.Message):
     """A reason why a host is kept from its users."""
@@ -700,20 +720,24 @@ class QuarantineRequest(_message.Message):
     NAME_FIELD_NUMBER: _builtins.int
     REASON_FIELD_NUMBER: _builtins.int
     EXPIRES_AT_S_FIELD_NUMBER: _builtins.int
+    DRAIN_FIELD_NUMBER: _builtins.int
     name: _builtins.str
     reason: _builtins.str
     expires_at_s: _builtins.float
     """When the hold goes by itself, wall time; absent: never."""
+    drain: Global___Leaving.ValueType
+    """How work leaves the host; not set: as the policy has it."""
     def __init__(
         self,
         *,
         name: _builtins.str = ...,
         reason: _builtins.str = ...,
         expires_at_s: _builtins.float | None = ...,
+        drain: Global___Leaving.ValueType = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_expires_at_s", b"_expires_at_s", "expires_at_s", b"expires_at_s"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_expires_at_s", b"_expires_at_s", "expires_at_s", b"expires_at_s", "name", b"name", "reason", b"reason"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_expires_at_s", b"_expires_at_s", "drain", b"drain", "expires_at_s", b"expires_at_s", "name", b"name", "reason", b"reason"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__expires_at_s: _TypeAlias = _typing.Literal["expires_at_s"]  # noqa: Y015
     _WhichOneofArgType__expires_at_s: _TypeAlias = _typing.Literal["_expires_at_s", b"_expires_at_s"]  # noqa: Y015
@@ -770,6 +794,35 @@ class BurninRequest(_message.Message):
     def WhichOneof(self, oneof_group: _WhichOneofArgType__level) -> _WhichOneofReturnType__level | None: ...
 
 Global___BurninRequest: _TypeAlias = BurninRequest  # noqa: Y015
+
+@_typing.final
+class JobEndedRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    NAME_FIELD_NUMBER: _builtins.int
+    JOB_FIELD_NUMBER: _builtins.int
+    OK_FIELD_NUMBER: _builtins.int
+    RAN_SECONDS_FIELD_NUMBER: _builtins.int
+    name: _builtins.str
+    job: _builtins.str
+    """The scheduler's id of it."""
+    ok: _builtins.bool
+    ran_seconds: _builtins.float
+    def __init__(
+        self,
+        *,
+        name: _builtins.str = ...,
+        job: _builtins.str = ...,
+        ok: _builtins.bool = ...,
+        ran_seconds: _builtins.float = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["job", b"job", "name", b"name", "ok", b"ok", "ran_seconds", b"ran_seconds"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___JobEndedRequest: _TypeAlias = JobEndedRequest  # noqa: Y015
 
 @_typing.final
 class GetFleetRequest(_message.Message):
@@ -920,3 +973,338 @@ class ExplainedStep(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___ExplainedStep: _TypeAlias = ExplainedStep  # noqa: Y015
+
+@_typing.final
+class SwapRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    NAME_FIELD_NUMBER: _builtins.int
+    REASON_FIELD_NUMBER: _builtins.int
+    OLD_FIELD_NUMBER: _builtins.int
+    NEW_FIELD_NUMBER: _builtins.int
+    name: _builtins.str
+    reason: _builtins.str
+    old: _builtins.str
+    """Ids of the GPUs."""
+    new: _builtins.str
+    def __init__(
+        self,
+        *,
+        name: _builtins.str = ...,
+        reason: _builtins.str = ...,
+        old: _builtins.str = ...,
+        new: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["name", b"name", "new", b"new", "old", b"old", "reason", b"reason"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___SwapRequest: _TypeAlias = SwapRequest  # noqa: Y015
+
+@_typing.final
+class Fact(_message.Message):
+    """One entry of the journal in short."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    POSITION_FIELD_NUMBER: _builtins.int
+    AT_S_FIELD_NUMBER: _builtins.int
+    EVENT_FIELD_NUMBER: _builtins.int
+    HOST_FIELD_NUMBER: _builtins.int
+    WHO_FIELD_NUMBER: _builtins.int
+    REASON_FIELD_NUMBER: _builtins.int
+    WHY_FIELD_NUMBER: _builtins.int
+    REFUSED_FIELD_NUMBER: _builtins.int
+    WAS_FIELD_NUMBER: _builtins.int
+    NOW_FIELD_NUMBER: _builtins.int
+    ORDERS_FIELD_NUMBER: _builtins.int
+    STATE_FIELD_NUMBER: _builtins.int
+    VENDOR_FIELD_NUMBER: _builtins.int
+    SKU_FIELD_NUMBER: _builtins.int
+    POOL_FIELD_NUMBER: _builtins.int
+    GPUS_FIELD_NUMBER: _builtins.int
+    HELD_BY_US_FIELD_NUMBER: _builtins.int
+    FOUND_AT_S_FIELD_NUMBER: _builtins.int
+    OVERRIDE_FIELD_NUMBER: _builtins.int
+    JOB_OK_FIELD_NUMBER: _builtins.int
+    JOB_SECONDS_FIELD_NUMBER: _builtins.int
+    position: _builtins.int
+    at_s: _builtins.float
+    event: _builtins.str
+    """Name of the event."""
+    host: _builtins.str
+    """Absent: it is about the fleet."""
+    who: _builtins.str
+    """The person who asked for it; absent: nobody did."""
+    reason: _builtins.str
+    why: _builtins.str
+    refused: _builtins.bool
+    was: _builtins.str
+    """What it was about, before and after."""
+    now: _builtins.str
+    state: Global___Lifecycle.ValueType
+    """Of the host, afterwards."""
+    vendor: _builtins.str
+    sku: _builtins.str
+    pool: _builtins.str
+    gpus: _builtins.int
+    held_by_us: _builtins.bool
+    """Whether a policy's hold is on it."""
+    found_at_s: _builtins.float
+    """When the host saw what it reports, by its own clock; absent: it is no finding."""
+    override: _builtins.bool
+    """A release without the proof that was asked for."""
+    job_ok: _builtins.bool
+    """Absent: it is not the end of a job."""
+    job_seconds: _builtins.float
+    @_builtins.property
+    def orders(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """Ids of the orders that followed."""
+
+    def __init__(
+        self,
+        *,
+        position: _builtins.int = ...,
+        at_s: _builtins.float = ...,
+        event: _builtins.str = ...,
+        host: _builtins.str | None = ...,
+        who: _builtins.str | None = ...,
+        reason: _builtins.str = ...,
+        why: _builtins.str = ...,
+        refused: _builtins.bool = ...,
+        was: _builtins.str = ...,
+        now: _builtins.str = ...,
+        orders: _abc.Iterable[_builtins.str] | None = ...,
+        state: Global___Lifecycle.ValueType | None = ...,
+        vendor: _builtins.str | None = ...,
+        sku: _builtins.str | None = ...,
+        pool: _builtins.str | None = ...,
+        gpus: _builtins.int = ...,
+        held_by_us: _builtins.bool = ...,
+        found_at_s: _builtins.float | None = ...,
+        override: _builtins.bool = ...,
+        job_ok: _builtins.bool | None = ...,
+        job_seconds: _builtins.float = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_found_at_s", b"_found_at_s", "_host", b"_host", "_job_ok", b"_job_ok", "_pool", b"_pool", "_sku", b"_sku", "_state", b"_state", "_vendor", b"_vendor", "_who", b"_who", "found_at_s", b"found_at_s", "host", b"host", "job_ok", b"job_ok", "pool", b"pool", "sku", b"sku", "state", b"state", "vendor", b"vendor", "who", b"who"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_found_at_s", b"_found_at_s", "_host", b"_host", "_job_ok", b"_job_ok", "_pool", b"_pool", "_sku", b"_sku", "_state", b"_state", "_vendor", b"_vendor", "_who", b"_who", "at_s", b"at_s", "event", b"event", "found_at_s", b"found_at_s", "gpus", b"gpus", "held_by_us", b"held_by_us", "host", b"host", "job_ok", b"job_ok", "job_seconds", b"job_seconds", "now", b"now", "orders", b"orders", "override", b"override", "pool", b"pool", "position", b"position", "reason", b"reason", "refused", b"refused", "sku", b"sku", "state", b"state", "vendor", b"vendor", "was", b"was", "who", b"who", "why", b"why"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__found_at_s: _TypeAlias = _typing.Literal["found_at_s"]  # noqa: Y015
+    _WhichOneofArgType__found_at_s: _TypeAlias = _typing.Literal["_found_at_s", b"_found_at_s"]  # noqa: Y015
+    _WhichOneofReturnType__host: _TypeAlias = _typing.Literal["host"]  # noqa: Y015
+    _WhichOneofArgType__host: _TypeAlias = _typing.Literal["_host", b"_host"]  # noqa: Y015
+    _WhichOneofReturnType__job_ok: _TypeAlias = _typing.Literal["job_ok"]  # noqa: Y015
+    _WhichOneofArgType__job_ok: _TypeAlias = _typing.Literal["_job_ok", b"_job_ok"]  # noqa: Y015
+    _WhichOneofReturnType__pool: _TypeAlias = _typing.Literal["pool"]  # noqa: Y015
+    _WhichOneofArgType__pool: _TypeAlias = _typing.Literal["_pool", b"_pool"]  # noqa: Y015
+    _WhichOneofReturnType__sku: _TypeAlias = _typing.Literal["sku"]  # noqa: Y015
+    _WhichOneofArgType__sku: _TypeAlias = _typing.Literal["_sku", b"_sku"]  # noqa: Y015
+    _WhichOneofReturnType__state: _TypeAlias = _typing.Literal["state"]  # noqa: Y015
+    _WhichOneofArgType__state: _TypeAlias = _typing.Literal["_state", b"_state"]  # noqa: Y015
+    _WhichOneofReturnType__vendor: _TypeAlias = _typing.Literal["vendor"]  # noqa: Y015
+    _WhichOneofArgType__vendor: _TypeAlias = _typing.Literal["_vendor", b"_vendor"]  # noqa: Y015
+    _WhichOneofReturnType__who: _TypeAlias = _typing.Literal["who"]  # noqa: Y015
+    _WhichOneofArgType__who: _TypeAlias = _typing.Literal["_who", b"_who"]  # noqa: Y015
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__found_at_s) -> _WhichOneofReturnType__found_at_s | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__host) -> _WhichOneofReturnType__host | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__job_ok) -> _WhichOneofReturnType__job_ok | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__pool) -> _WhichOneofReturnType__pool | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__sku) -> _WhichOneofReturnType__sku | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__state) -> _WhichOneofReturnType__state | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__vendor) -> _WhichOneofReturnType__vendor | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__who) -> _WhichOneofReturnType__who | None: ...
+
+Global___Fact: _TypeAlias = Fact  # noqa: Y015
+
+@_typing.final
+class ListFactsRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    AFTER_FIELD_NUMBER: _builtins.int
+    LIMIT_FIELD_NUMBER: _builtins.int
+    NOTABLE_FIELD_NUMBER: _builtins.int
+    PEOPLE_FIELD_NUMBER: _builtins.int
+    HOST_FIELD_NUMBER: _builtins.int
+    WHO_FIELD_NUMBER: _builtins.int
+    EVENT_FIELD_NUMBER: _builtins.int
+    SINCE_S_FIELD_NUMBER: _builtins.int
+    UNTIL_S_FIELD_NUMBER: _builtins.int
+    after: _builtins.int
+    """Only those behind this position."""
+    limit: _builtins.int
+    """At most so many; 0, or more than a page: a page."""
+    notable: _builtins.bool
+    """Only those that a report counts. From position 0 they begin with how the hosts stood where the journal begins."""
+    people: _builtins.bool
+    """Only those that a person asked for."""
+    host: _builtins.str
+    who: _builtins.str
+    event: _builtins.str
+    since_s: _builtins.float
+    """Wall times: not before, and before."""
+    until_s: _builtins.float
+    def __init__(
+        self,
+        *,
+        after: _builtins.int = ...,
+        limit: _builtins.int = ...,
+        notable: _builtins.bool = ...,
+        people: _builtins.bool = ...,
+        host: _builtins.str | None = ...,
+        who: _builtins.str | None = ...,
+        event: _builtins.str | None = ...,
+        since_s: _builtins.float | None = ...,
+        until_s: _builtins.float | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_event", b"_event", "_host", b"_host", "_since_s", b"_since_s", "_until_s", b"_until_s", "_who", b"_who", "event", b"event", "host", b"host", "since_s", b"since_s", "until_s", b"until_s", "who", b"who"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_event", b"_event", "_host", b"_host", "_since_s", b"_since_s", "_until_s", b"_until_s", "_who", b"_who", "after", b"after", "event", b"event", "host", b"host", "limit", b"limit", "notable", b"notable", "people", b"people", "since_s", b"since_s", "until_s", b"until_s", "who", b"who"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__event: _TypeAlias = _typing.Literal["event"]  # noqa: Y015
+    _WhichOneofArgType__event: _TypeAlias = _typing.Literal["_event", b"_event"]  # noqa: Y015
+    _WhichOneofReturnType__host: _TypeAlias = _typing.Literal["host"]  # noqa: Y015
+    _WhichOneofArgType__host: _TypeAlias = _typing.Literal["_host", b"_host"]  # noqa: Y015
+    _WhichOneofReturnType__since_s: _TypeAlias = _typing.Literal["since_s"]  # noqa: Y015
+    _WhichOneofArgType__since_s: _TypeAlias = _typing.Literal["_since_s", b"_since_s"]  # noqa: Y015
+    _WhichOneofReturnType__until_s: _TypeAlias = _typing.Literal["until_s"]  # noqa: Y015
+    _WhichOneofArgType__until_s: _TypeAlias = _typing.Literal["_until_s", b"_until_s"]  # noqa: Y015
+    _WhichOneofReturnType__who: _TypeAlias = _typing.Literal["who"]  # noqa: Y015
+    _WhichOneofArgType__who: _TypeAlias = _typing.Literal["_who", b"_who"]  # noqa: Y015
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__event) -> _WhichOneofReturnType__event | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__host) -> _WhichOneofReturnType__host | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__since_s) -> _WhichOneofReturnType__since_s | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__until_s) -> _WhichOneofReturnType__until_s | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__who) -> _WhichOneofReturnType__who | None: ...
+
+Global___ListFactsRequest: _TypeAlias = ListFactsRequest  # noqa: Y015
+
+@_typing.final
+class ListFactsResponse(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    FACTS_FIELD_NUMBER: _builtins.int
+    MORE_FIELD_NUMBER: _builtins.int
+    more: _builtins.bool
+    """Ask again after the last position."""
+    @_builtins.property
+    def facts(self) -> _containers.RepeatedCompositeFieldContainer[Global___Fact]:
+        """In the order of the journal."""
+
+    def __init__(
+        self,
+        *,
+        facts: _abc.Iterable[Global___Fact] | None = ...,
+        more: _builtins.bool = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["facts", b"facts", "more", b"more"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ListFactsResponse: _TypeAlias = ListFactsResponse  # noqa: Y015
+
+@_typing.final
+class Alert(_message.Message):
+    """One alert that is firing."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    ID_FIELD_NUMBER: _builtins.int
+    NAME_FIELD_NUMBER: _builtins.int
+    HOST_FIELD_NUMBER: _builtins.int
+    GPU_FIELD_NUMBER: _builtins.int
+    SEVERITY_FIELD_NUMBER: _builtins.int
+    SAID_FIELD_NUMBER: _builtins.int
+    AT_S_FIELD_NUMBER: _builtins.int
+    id: _builtins.str
+    """The same alert has the same id, however often it is told."""
+    name: _builtins.str
+    host: _builtins.str
+    gpu: _builtins.str
+    """Id of the GPU, if the alert names one."""
+    severity: _common_pb2.Severity.ValueType
+    said: _builtins.str
+    at_s: _builtins.float
+    def __init__(
+        self,
+        *,
+        id: _builtins.str = ...,
+        name: _builtins.str = ...,
+        host: _builtins.str = ...,
+        gpu: _builtins.str | None = ...,
+        severity: _common_pb2.Severity.ValueType = ...,
+        said: _builtins.str = ...,
+        at_s: _builtins.float = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_gpu", b"_gpu", "gpu", b"gpu"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_gpu", b"_gpu", "at_s", b"at_s", "gpu", b"gpu", "host", b"host", "id", b"id", "name", b"name", "said", b"said", "severity", b"severity"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__gpu: _TypeAlias = _typing.Literal["gpu"]  # noqa: Y015
+    _WhichOneofArgType__gpu: _TypeAlias = _typing.Literal["_gpu", b"_gpu"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__gpu) -> _WhichOneofReturnType__gpu | None: ...
+
+Global___Alert: _TypeAlias = Alert  # noqa: Y015
+
+@_typing.final
+class ReportAlertsRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    ALERTS_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def alerts(self) -> _containers.RepeatedCompositeFieldContainer[Global___Alert]: ...
+    def __init__(
+        self,
+        *,
+        alerts: _abc.Iterable[Global___Alert] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["alerts", b"alerts"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ReportAlertsRequest: _TypeAlias = ReportAlertsRequest  # noqa: Y015
+
+@_typing.final
+class ReportAlertsResponse(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    TAKEN_FIELD_NUMBER: _builtins.int
+    REFUSED_FIELD_NUMBER: _builtins.int
+    taken: _builtins.int
+    """Findings that were new."""
+    @_builtins.property
+    def refused(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """One line each: why an alert was not taken."""
+
+    def __init__(
+        self,
+        *,
+        taken: _builtins.int = ...,
+        refused: _abc.Iterable[_builtins.str] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["refused", b"refused", "taken", b"taken"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ReportAlertsResponse: _TypeAlias = ReportAlertsResponse  # noqa: Y015

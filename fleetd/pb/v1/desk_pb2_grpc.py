@@ -64,9 +64,24 @@ class DeskStub:
                 request_serializer=fleetd_dot_pb_dot_v1_dot_desk__pb2.ChangeRequest.SerializeToString,
                 response_deserializer=fleetd_dot_pb_dot_v1_dot_desk__pb2.Host.FromString,
                 _registered_method=True)
+        self.Repaired = channel.unary_unary(
+                '/fleetd.pb.v1.Desk/Repaired',
+                request_serializer=fleetd_dot_pb_dot_v1_dot_desk__pb2.ChangeRequest.SerializeToString,
+                response_deserializer=fleetd_dot_pb_dot_v1_dot_desk__pb2.Host.FromString,
+                _registered_method=True)
+        self.Swap = channel.unary_unary(
+                '/fleetd.pb.v1.Desk/Swap',
+                request_serializer=fleetd_dot_pb_dot_v1_dot_desk__pb2.SwapRequest.SerializeToString,
+                response_deserializer=fleetd_dot_pb_dot_v1_dot_desk__pb2.Host.FromString,
+                _registered_method=True)
         self.Retire = channel.unary_unary(
                 '/fleetd.pb.v1.Desk/Retire',
                 request_serializer=fleetd_dot_pb_dot_v1_dot_desk__pb2.ChangeRequest.SerializeToString,
+                response_deserializer=fleetd_dot_pb_dot_v1_dot_desk__pb2.Host.FromString,
+                _registered_method=True)
+        self.JobEnded = channel.unary_unary(
+                '/fleetd.pb.v1.Desk/JobEnded',
+                request_serializer=fleetd_dot_pb_dot_v1_dot_desk__pb2.JobEndedRequest.SerializeToString,
                 response_deserializer=fleetd_dot_pb_dot_v1_dot_desk__pb2.Host.FromString,
                 _registered_method=True)
         self.GetFleet = channel.unary_unary(
@@ -98,6 +113,16 @@ class DeskStub:
                 '/fleetd.pb.v1.Desk/Explain',
                 request_serializer=fleetd_dot_pb_dot_v1_dot_desk__pb2.ExplainRequest.SerializeToString,
                 response_deserializer=fleetd_dot_pb_dot_v1_dot_desk__pb2.ExplainResponse.FromString,
+                _registered_method=True)
+        self.ListFacts = channel.unary_unary(
+                '/fleetd.pb.v1.Desk/ListFacts',
+                request_serializer=fleetd_dot_pb_dot_v1_dot_desk__pb2.ListFactsRequest.SerializeToString,
+                response_deserializer=fleetd_dot_pb_dot_v1_dot_desk__pb2.ListFactsResponse.FromString,
+                _registered_method=True)
+        self.ReportAlerts = channel.unary_unary(
+                '/fleetd.pb.v1.Desk/ReportAlerts',
+                request_serializer=fleetd_dot_pb_dot_v1_dot_desk__pb2.ReportAlertsRequest.SerializeToString,
+                response_deserializer=fleetd_dot_pb_dot_v1_dot_desk__pb2.ReportAlertsResponse.FromString,
                 _registered_method=True)
 
 
@@ -144,8 +169,29 @@ class DeskServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def Repaired(self, request, context):
+        """Says that a repair is over: the host is to prove itself.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def Swap(self, request, context):
+        """Says that a GPU of the host was exchanged.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
     def Retire(self, request, context):
         """Takes the host out of the fleet for good.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def JobEnded(self, request, context):
+        """Takes note that a job of the scheduler ended on the host.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -192,6 +238,20 @@ class DeskServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def ListFacts(self, request, context):
+        """What the journal says in short, a page of it: for the audit trail and the report.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def ReportAlerts(self, request, context):
+        """Hands in what another monitor says about hosts: each firing alert becomes a finding, once.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
 
 def add_DeskServicer_to_server(servicer, server):
     rpc_method_handlers = {
@@ -225,9 +285,24 @@ def add_DeskServicer_to_server(servicer, server):
                     request_deserializer=fleetd_dot_pb_dot_v1_dot_desk__pb2.ChangeRequest.FromString,
                     response_serializer=fleetd_dot_pb_dot_v1_dot_desk__pb2.Host.SerializeToString,
             ),
+            'Repaired': grpc.unary_unary_rpc_method_handler(
+                    servicer.Repaired,
+                    request_deserializer=fleetd_dot_pb_dot_v1_dot_desk__pb2.ChangeRequest.FromString,
+                    response_serializer=fleetd_dot_pb_dot_v1_dot_desk__pb2.Host.SerializeToString,
+            ),
+            'Swap': grpc.unary_unary_rpc_method_handler(
+                    servicer.Swap,
+                    request_deserializer=fleetd_dot_pb_dot_v1_dot_desk__pb2.SwapRequest.FromString,
+                    response_serializer=fleetd_dot_pb_dot_v1_dot_desk__pb2.Host.SerializeToString,
+            ),
             'Retire': grpc.unary_unary_rpc_method_handler(
                     servicer.Retire,
                     request_deserializer=fleetd_dot_pb_dot_v1_dot_desk__pb2.ChangeRequest.FromString,
+                    response_serializer=fleetd_dot_pb_dot_v1_dot_desk__pb2.Host.SerializeToString,
+            ),
+            'JobEnded': grpc.unary_unary_rpc_method_handler(
+                    servicer.JobEnded,
+                    request_deserializer=fleetd_dot_pb_dot_v1_dot_desk__pb2.JobEndedRequest.FromString,
                     response_serializer=fleetd_dot_pb_dot_v1_dot_desk__pb2.Host.SerializeToString,
             ),
             'GetFleet': grpc.unary_unary_rpc_method_handler(
@@ -259,6 +334,16 @@ def add_DeskServicer_to_server(servicer, server):
                     servicer.Explain,
                     request_deserializer=fleetd_dot_pb_dot_v1_dot_desk__pb2.ExplainRequest.FromString,
                     response_serializer=fleetd_dot_pb_dot_v1_dot_desk__pb2.ExplainResponse.SerializeToString,
+            ),
+            'ListFacts': grpc.unary_unary_rpc_method_handler(
+                    servicer.ListFacts,
+                    request_deserializer=fleetd_dot_pb_dot_v1_dot_desk__pb2.ListFactsRequest.FromString,
+                    response_serializer=fleetd_dot_pb_dot_v1_dot_desk__pb2.ListFactsResponse.SerializeToString,
+            ),
+            'ReportAlerts': grpc.unary_unary_rpc_method_handler(
+                    servicer.ReportAlerts,
+                    request_deserializer=fleetd_dot_pb_dot_v1_dot_desk__pb2.ReportAlertsRequest.FromString,
+                    response_serializer=fleetd_dot_pb_dot_v1_dot_desk__pb2.ReportAlertsResponse.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -434,6 +519,60 @@ class Desk:
             _registered_method=True)
 
     @staticmethod
+    def Repaired(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/fleetd.pb.v1.Desk/Repaired',
+            fleetd_dot_pb_dot_v1_dot_desk__pb2.ChangeRequest.SerializeToString,
+            fleetd_dot_pb_dot_v1_dot_desk__pb2.Host.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def Swap(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/fleetd.pb.v1.Desk/Swap',
+            fleetd_dot_pb_dot_v1_dot_desk__pb2.SwapRequest.SerializeToString,
+            fleetd_dot_pb_dot_v1_dot_desk__pb2.Host.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
     def Retire(request,
             target,
             options=(),
@@ -449,6 +588,33 @@ class Desk:
             target,
             '/fleetd.pb.v1.Desk/Retire',
             fleetd_dot_pb_dot_v1_dot_desk__pb2.ChangeRequest.SerializeToString,
+            fleetd_dot_pb_dot_v1_dot_desk__pb2.Host.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def JobEnded(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/fleetd.pb.v1.Desk/JobEnded',
+            fleetd_dot_pb_dot_v1_dot_desk__pb2.JobEndedRequest.SerializeToString,
             fleetd_dot_pb_dot_v1_dot_desk__pb2.Host.FromString,
             options,
             channel_credentials,
@@ -612,6 +778,60 @@ class Desk:
             '/fleetd.pb.v1.Desk/Explain',
             fleetd_dot_pb_dot_v1_dot_desk__pb2.ExplainRequest.SerializeToString,
             fleetd_dot_pb_dot_v1_dot_desk__pb2.ExplainResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ListFacts(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/fleetd.pb.v1.Desk/ListFacts',
+            fleetd_dot_pb_dot_v1_dot_desk__pb2.ListFactsRequest.SerializeToString,
+            fleetd_dot_pb_dot_v1_dot_desk__pb2.ListFactsResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ReportAlerts(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/fleetd.pb.v1.Desk/ReportAlerts',
+            fleetd_dot_pb_dot_v1_dot_desk__pb2.ReportAlertsRequest.SerializeToString,
+            fleetd_dot_pb_dot_v1_dot_desk__pb2.ReportAlertsResponse.FromString,
             options,
             channel_credentials,
             insecure,

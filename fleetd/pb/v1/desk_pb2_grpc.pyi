@@ -41,8 +41,14 @@ class DeskStub:
     """Runs a burn-in on the host; ends a repair."""
     Repair: _grpc.UnaryUnaryMultiCallable[_desk_pb2.ChangeRequest, _desk_pb2.Host]
     """Leaves the host to a person until he orders a burn-in."""
+    Repaired: _grpc.UnaryUnaryMultiCallable[_desk_pb2.ChangeRequest, _desk_pb2.Host]
+    """Says that a repair is over: the host is to prove itself."""
+    Swap: _grpc.UnaryUnaryMultiCallable[_desk_pb2.SwapRequest, _desk_pb2.Host]
+    """Says that a GPU of the host was exchanged."""
     Retire: _grpc.UnaryUnaryMultiCallable[_desk_pb2.ChangeRequest, _desk_pb2.Host]
     """Takes the host out of the fleet for good."""
+    JobEnded: _grpc.UnaryUnaryMultiCallable[_desk_pb2.JobEndedRequest, _desk_pb2.Host]
+    """Takes note that a job of the scheduler ended on the host."""
     GetFleet: _grpc.UnaryUnaryMultiCallable[_desk_pb2.GetFleetRequest, _desk_pb2.Fleet]
     """Tripped budgets, the kill switch, open incidents."""
     RearmBudget: _grpc.UnaryUnaryMultiCallable[_desk_pb2.FleetChangeRequest, _desk_pb2.Fleet]
@@ -54,6 +60,10 @@ class DeskStub:
     """Closes an incident; its hosts are acquitted, or judged as they are."""
     Explain: _grpc.UnaryUnaryMultiCallable[_desk_pb2.ExplainRequest, _desk_pb2.ExplainResponse]
     """Why the host is where it is, oldest step first."""
+    ListFacts: _grpc.UnaryUnaryMultiCallable[_desk_pb2.ListFactsRequest, _desk_pb2.ListFactsResponse]
+    """What the journal says in short, a page of it: for the audit trail and the report."""
+    ReportAlerts: _grpc.UnaryUnaryMultiCallable[_desk_pb2.ReportAlertsRequest, _desk_pb2.ReportAlertsResponse]
+    """Hands in what another monitor says about hosts: each firing alert becomes a finding, once."""
 
 @_typing.type_check_only
 class DeskAsyncStub(DeskStub):
@@ -68,8 +78,14 @@ class DeskAsyncStub(DeskStub):
     """Runs a burn-in on the host; ends a repair."""
     Repair: _aio.UnaryUnaryMultiCallable[_desk_pb2.ChangeRequest, _desk_pb2.Host]  # type: ignore[assignment]
     """Leaves the host to a person until he orders a burn-in."""
+    Repaired: _aio.UnaryUnaryMultiCallable[_desk_pb2.ChangeRequest, _desk_pb2.Host]  # type: ignore[assignment]
+    """Says that a repair is over: the host is to prove itself."""
+    Swap: _aio.UnaryUnaryMultiCallable[_desk_pb2.SwapRequest, _desk_pb2.Host]  # type: ignore[assignment]
+    """Says that a GPU of the host was exchanged."""
     Retire: _aio.UnaryUnaryMultiCallable[_desk_pb2.ChangeRequest, _desk_pb2.Host]  # type: ignore[assignment]
     """Takes the host out of the fleet for good."""
+    JobEnded: _aio.UnaryUnaryMultiCallable[_desk_pb2.JobEndedRequest, _desk_pb2.Host]  # type: ignore[assignment]
+    """Takes note that a job of the scheduler ended on the host."""
     GetFleet: _aio.UnaryUnaryMultiCallable[_desk_pb2.GetFleetRequest, _desk_pb2.Fleet]  # type: ignore[assignment]
     """Tripped budgets, the kill switch, open incidents."""
     RearmBudget: _aio.UnaryUnaryMultiCallable[_desk_pb2.FleetChangeRequest, _desk_pb2.Fleet]  # type: ignore[assignment]
@@ -81,6 +97,10 @@ class DeskAsyncStub(DeskStub):
     """Closes an incident; its hosts are acquitted, or judged as they are."""
     Explain: _aio.UnaryUnaryMultiCallable[_desk_pb2.ExplainRequest, _desk_pb2.ExplainResponse]  # type: ignore[assignment]
     """Why the host is where it is, oldest step first."""
+    ListFacts: _aio.UnaryUnaryMultiCallable[_desk_pb2.ListFactsRequest, _desk_pb2.ListFactsResponse]  # type: ignore[assignment]
+    """What the journal says in short, a page of it: for the audit trail and the report."""
+    ReportAlerts: _aio.UnaryUnaryMultiCallable[_desk_pb2.ReportAlertsRequest, _desk_pb2.ReportAlertsResponse]  # type: ignore[assignment]
+    """Hands in what another monitor says about hosts: each firing alert becomes a finding, once."""
 
 class DeskServicer(metaclass=_abc_1.ABCMeta):
     @_abc_1.abstractmethod
@@ -130,12 +150,36 @@ class DeskServicer(metaclass=_abc_1.ABCMeta):
         """Leaves the host to a person until he orders a burn-in."""
 
     @_abc_1.abstractmethod
+    def Repaired(
+        self,
+        request: _desk_pb2.ChangeRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_desk_pb2.Host, _abc.Awaitable[_desk_pb2.Host]]:
+        """Says that a repair is over: the host is to prove itself."""
+
+    @_abc_1.abstractmethod
+    def Swap(
+        self,
+        request: _desk_pb2.SwapRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_desk_pb2.Host, _abc.Awaitable[_desk_pb2.Host]]:
+        """Says that a GPU of the host was exchanged."""
+
+    @_abc_1.abstractmethod
     def Retire(
         self,
         request: _desk_pb2.ChangeRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_desk_pb2.Host, _abc.Awaitable[_desk_pb2.Host]]:
         """Takes the host out of the fleet for good."""
+
+    @_abc_1.abstractmethod
+    def JobEnded(
+        self,
+        request: _desk_pb2.JobEndedRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_desk_pb2.Host, _abc.Awaitable[_desk_pb2.Host]]:
+        """Takes note that a job of the scheduler ended on the host."""
 
     @_abc_1.abstractmethod
     def GetFleet(
@@ -183,5 +227,21 @@ class DeskServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_desk_pb2.ExplainResponse, _abc.Awaitable[_desk_pb2.ExplainResponse]]:
         """Why the host is where it is, oldest step first."""
+
+    @_abc_1.abstractmethod
+    def ListFacts(
+        self,
+        request: _desk_pb2.ListFactsRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_desk_pb2.ListFactsResponse, _abc.Awaitable[_desk_pb2.ListFactsResponse]]:
+        """What the journal says in short, a page of it: for the audit trail and the report."""
+
+    @_abc_1.abstractmethod
+    def ReportAlerts(
+        self,
+        request: _desk_pb2.ReportAlertsRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_desk_pb2.ReportAlertsResponse, _abc.Awaitable[_desk_pb2.ReportAlertsResponse]]:
+        """Hands in what another monitor says about hosts: each firing alert becomes a finding, once."""
 
 def add_DeskServicer_to_server(servicer: DeskServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...

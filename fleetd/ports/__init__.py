@@ -9,14 +9,22 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
+from fleetd.model.fact import Beginning, Fact, FactQuery
 from fleetd.model.finding import Finding
-from fleetd.model.fleet import FleetRecord
-from fleetd.model.host import Gpu, Hello, Host
+from fleetd.model.host import Gpu, Hello
 from fleetd.model.ids import FindingId, GpuId, HostName, OrderId, SpoolId
 from fleetd.model.journal import JournalEntry, OrderRecord, StoreImage
 from fleetd.model.logline import Cursor, LogHealth, LogLine
-from fleetd.model.order import FleetOrder, RunBurnin
+from fleetd.model.order import AgentOrder, RecallBurnin, RunBurnin
 from fleetd.model.telemetry import GpuSample
+from fleetd.ports.desk import AlertsTaken as AlertsTaken
+from fleetd.ports.desk import DeskDoor as DeskDoor
+from fleetd.ports.desk import Peer as Peer
+from fleetd.ports.desk import Refused as Refused
+from fleetd.ports.scheduler import Actuator as Actuator
+from fleetd.ports.scheduler import JobEnds as JobEnds
+from fleetd.ports.scheduler import Receipt as Receipt
+from fleetd.ports.scheduler import Standing as Standing
 
 # ── errors ──────────────────────────────────────────────────────────────────────────────────────────────────────────
 # PortError
@@ -27,6 +35,7 @@ from fleetd.model.telemetry import GpuSample
 # ├── UplinkError        no connection to the controller, or it refused
 # ├── StoreError         the disk or the database refused
 # └── ActuatorError      the scheduler refused or could not be reached
+#     └── ActuatorObjection  it was reached, and somebody has to change something before the order can be carried out
 
 
 class PortError(Exception):
@@ -59,6 +68,18 @@ class StoreError(PortError):
 
 class ActuatorError(PortError):
     """The scheduler refused or could not be reached."""
+
+    def __init__(self, message: str, *, retry_after_s: float | None = None) -> None:
+        """`retry_after_s`: before which it does not want to be asked again; None: it does not say."""
+        super().__init__(message)
+        self.retry_after_s = retry_after_s
+
+
+class ActuatorObjection(ActuatorError):  # noqa: N818 - it is an answer, not an accident
+    """The scheduler was reached, and as things are the order cannot be carried out: a person has to be told.
+
+    The message says what stands in the way (somebody else's drain, a node that it does not know) and what to do.
+    """
 
 
 # ── time ────────────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -172,12 +193,14 @@ class Uplink(Protocol):
         spool: Spool,
         telemetry: Callable[[], tuple[GpuSample, ...]],
         accept: Callable[[RunBurnin], Awaitable[str]],
+        recall: Callable[[RecallBurnin], None],
     ) -> None:
         """Serve until cancelled.
 
         On every connection: send `hello()`, resend everything unacknowledged in order, send `telemetry()` at the
         configured interval (latest wins), call `accept(order)` for each order and confirm it to the controller after
         the call returned (so the agent has it on disk); `accept` returns "" or the reason why it refuses the order.
+        `recall` is told of each burn-in that the controller takes back.
         """
 
     @property
@@ -186,19 +209,6 @@ class Uplink(Protocol):
 
 
 # ── controller side ─────────────────────────────────────────────────────────────────────────────────────────────────
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Peer:
-    """Who is on the other end of a connection, from its certificate (or what it says, in insecure mode)."""
-
-    name: str
-    role: str
-    """`agent`, `operator` or `viewer`."""
-
-
-class Refused(Exception):  # noqa: N818 - it is an answer, not an accident
-    """The controller says no to a peer; the message says why and what to do."""
 
 
 class AgentDoor(Protocol):
@@ -219,74 +229,11 @@ class AgentDoor(Protocol):
     async def telemetry_received(self, host: HostName, samples: Sequence[GpuSample]) -> None:
         """Keep the latest samples; never fails."""
 
-    def orders(self, host: HostName) -> AsyncIterator[RunBurnin]:
+    def orders(self, host: HostName) -> AsyncIterator[AgentOrder]:
         """Orders for this host, those not yet confirmed first; ends when a newer connection of the host takes over."""
 
     async def order_confirmed(self, host: HostName, order_id: OrderId, refused: str) -> None:
         """The agent has the order on disk (`refused` empty), or refuses it for the reason given. Raises StoreError."""
-
-
-class DeskDoor(Protocol):
-    """What the controller offers to operators, whatever the transport. Names are host names."""
-
-    async def hosts(self) -> tuple[Host, ...]:
-        """All hosts, by name."""
-
-    async def host(self, name: HostName) -> tuple[Host, tuple[GpuSample, ...], tuple[Finding, ...]]:
-        """One host with its latest samples and newest findings (at most 100, newest first). Raises Refused."""
-
-    async def quarantine(self, peer: Peer, name: HostName, reason: str, *, expires_at_s: float | None = None) -> Host:
-        """Put an operator's hold on the host, for good or until a wall time. Raises Refused, StoreError."""
-
-    async def release(self, peer: Peer, name: HostName, reason: str, *, override: bool) -> Host:
-        """Lift the holds; without the proof that each asks for only with `override`. Raises Refused, StoreError."""
-
-    async def burnin(self, peer: Peer, name: HostName, reason: str, *, level: str | None) -> Host:
-        """Run a burn-in; None: the level that makes the host healthy or releasable. Raises Refused, StoreError."""
-
-    async def repair(self, peer: Peer, name: HostName, reason: str) -> Host:
-        """Leave the host to a person until he orders a burn-in. Raises Refused, StoreError."""
-
-    async def retire(self, peer: Peer, name: HostName, reason: str) -> Host:
-        """Take the host out of the fleet for good. Raises Refused, StoreError."""
-
-    async def fleet(self) -> FleetRecord:
-        """Tripped budgets, the kill switch, open incidents."""
-
-    async def rearm_budget(self, peer: Peer, reason: str) -> FleetRecord:
-        """Let automatic quarantines through again after budgets tripped. Raises Refused, StoreError."""
-
-    async def stop_automation(self, peer: Peer, reason: str) -> FleetRecord:
-        """Stop every automatic action at once. Raises Refused, StoreError."""
-
-    async def resume_automation(self, peer: Peer, reason: str) -> FleetRecord:
-        """Take the kill switch back. Raises Refused, StoreError."""
-
-    async def close_incident(self, peer: Peer, incident: str, reason: str, *, acquit: bool) -> FleetRecord:
-        """Close an incident; its hosts are acquitted, or judged as they are. Raises Refused, StoreError."""
-
-    async def explain(self, name: HostName) -> tuple[tuple[float, str], ...]:
-        """Why the host is where it is: (wall time, sentence) a step, oldest first. Raises Refused, StoreError."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Receipt:
-    """What an actuator says after carrying out an order."""
-
-    order_id: OrderId
-    done: bool
-    why: str
-
-
-class Actuator(Protocol):
-    """Carries out fleet orders on something that schedules jobs."""
-
-    @property
-    def name(self) -> str:
-        """Key of the actuator in the configuration and in metrics."""
-
-    async def carry_out(self, order: FleetOrder) -> Receipt:
-        """Carry the order out; the same order id again has no further effect. Raises ActuatorError (retried)."""
 
 
 RunBlocking = Callable[[Callable[[], object]], Awaitable[object]]
@@ -316,8 +263,20 @@ class Store(Protocol):
     def journal(self, *, after: int, limit: int) -> tuple[tuple[int, JournalEntry], ...]:
         """The entries of the whole fleet after a position (0: from the first), in order. Raises StoreError."""
 
+    def beginning(self) -> Beginning:
+        """Where the journal begins: at nothing, or where older entries were pruned. Raises StoreError."""
+
+    def facts(self, query: FactQuery) -> tuple[Fact, ...]:
+        """What entries say in short, in their order. Raises StoreError.
+
+        Notable ones after position 0 begin with how the hosts stood where the journal begins, beyond the limit.
+        """
+
     def history(self, host: HostName, *, limit: int) -> tuple[JournalEntry, ...]:
         """The newest entries of one host, oldest first. Raises StoreError."""
+
+    def reasons(self, host: HostName, *, limit: int) -> tuple[tuple[float, str], ...]:
+        """When and why the newest entries of one host were decided, oldest first. Raises StoreError."""
 
     def findings(self, host: HostName, *, limit: int) -> tuple[Finding, ...]:
         """The newest findings of one host, newest first. Raises StoreError."""

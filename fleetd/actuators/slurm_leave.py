@@ -1,0 +1,104 @@
+"""How jobs leave a node of Slurm that was drained: at their end, at a checkpoint, or now.
+
+A job is never cancelled. It is requeued, so that it starts again elsewhere, from its last checkpoint if it writes any;
+one that cannot be requeued runs on, and a person is told. What was said to a job stands in its AdminComment, which its
+user can read (`scontrol show job $SLURM_JOB_ID`) and cannot change; a comment of somebody else is left alone.
+"""
+
+import re
+from dataclasses import dataclass
+from datetime import UTC, datetime
+
+from fleetd.actuators import slurm_text
+from fleetd.actuators.command import Commands
+from fleetd.actuators.config import SlurmConfig
+from fleetd.model.ids import OrderId
+from fleetd.model.order import Drain, Quarantine
+from fleetd.ports import ActuatorError, ActuatorObjection, Clock
+
+JOBS_MAX = 256
+"""Jobs of one node that are looked at."""
+_COMMENT = re.compile(r"^ +AdminComment=(.*)$", re.MULTILINE)
+_OURS = "fleetd:"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Gone:
+    """Whether all that has to leave has left."""
+
+    done: bool
+    why: str
+
+
+class Leaving:
+    """Looks after the jobs of drained nodes. Keeps nothing in memory: Slurm and the order say where it stands."""
+
+    def __init__(self, config: SlurmConfig, *, commands: Commands, clock: Clock) -> None:
+        self._config = config
+        self._commands = commands
+        self._clock = clock
+
+    async def look(self, order: Quarantine, node: str) -> Gone:
+        """Do what is next for the jobs of a drained node. Raises ActuatorError, ActuatorObjection."""
+        if order.drain is Drain.JOB_END:
+            return Gone(done=True, why="its jobs run to their end")
+        jobs = await self._jobs(node)
+        if not jobs:
+            return Gone(done=True, why="no job is left on it")
+        leave_by_s = order.issued_at_s + self._config.checkpoint_seconds
+        if order.drain is Drain.CHECKPOINT and self._clock.wall_s() < leave_by_s:
+            by = datetime.fromtimestamp(leave_by_s, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+            for job in jobs:
+                await self._tell(job, f"{_OURS}{order.id}: leave {node} after your next checkpoint, by {by}")
+            return Gone(done=False, why=f"{len(jobs)} jobs were told to leave at their next checkpoint, by {by}")
+        stuck = [f"{job} ({said})" for job in jobs if (said := await self._requeue(job)) is not None]
+        if stuck:
+            raise ActuatorObjection(
+                f"{node} is drained, but jobs run on that cannot be requeued: {', '.join(stuck[:3])}; "
+                "cancel them (`scancel`) or let them end"
+            )
+        return Gone(done=False, why=f"{len(jobs)} jobs were requeued and are leaving")
+
+    async def forget(self, node: str, order_id: OrderId) -> None:
+        """Take back what jobs of a node were told: it is opened again. Raises ActuatorError."""
+        for job in await self._jobs(node):
+            if (await self._comment(job) or "").startswith(f"{_OURS}{order_id}:"):
+                await self._comment_on(job, "")
+
+    async def _jobs(self, node: str) -> tuple[str, ...]:
+        answer = await self._commands.run(
+            *(self._config.squeue, "--noheader", f"--nodelist={node}", "--states=RUNNING,SUSPENDED"),
+            "--format=%A|%T",
+        )
+        if answer.code != 0:
+            raise ActuatorError(f"squeue of {node}: {answer.said}")
+        return tuple(job for job, _ in slurm_text.rows(answer.out, 2))[:JOBS_MAX]
+
+    async def _tell(self, job: str, text: str) -> None:
+        there = await self._comment(job)
+        if there is not None and (not there or (there.startswith(_OURS) and there != text)):
+            await self._comment_on(job, text)
+
+    async def _comment(self, job: str) -> str | None:
+        """What stands in a job's AdminComment; None when the job is gone."""
+        answer = await self._commands.run(self._config.scontrol, "show", "job", job)
+        if answer.code != 0:
+            if "Invalid job id" in answer.err:
+                return None
+            raise ActuatorError(f"scontrol show job {job}: {answer.said}")
+        comment = _COMMENT.search(answer.out)
+        return comment[1].strip() if comment is not None else ""
+
+    async def _comment_on(self, job: str, text: str) -> None:
+        answer = await self._commands.run(self._config.scontrol, "update", f"JobId={job}", f"AdminComment={text}")
+        if answer.code != 0 and "Invalid job id" not in answer.err:
+            raise ActuatorError(f"scontrol update job {job}: {answer.said}")
+
+    async def _requeue(self, job: str) -> str | None:
+        """Send a job away; returns why that is not possible."""
+        answer = await self._commands.run(self._config.scontrol, "requeue", job)
+        if answer.code == 0 or "Invalid job id" in answer.err or "already" in answer.err.lower():
+            return None
+        if "disabled" in answer.err or "not permitted" in answer.err.lower():
+            return answer.said
+        raise ActuatorError(f"scontrol requeue {job}: {answer.said}")

@@ -1,0 +1,74 @@
+"""`fleetd audit`: who changed what, when, why, and what it was before and after."""
+
+from datetime import UTC, datetime
+
+import click
+import msgspec
+from rich.console import Console
+from rich.table import Table
+
+from fleetd.cli.connection import ask, connected
+from fleetd.cli.duration import seconds
+from fleetd.cli.failure import Failure
+from fleetd.cli.jsonout import write_json
+from fleetd.model.fact import Fact, FactQuery
+from fleetd.model.ids import HostName
+from fleetd.system import RealClock
+from fleetd.uplink.desk import DeskConfig
+
+SCHEMA = "fleetd.audit/1"
+PIPE_COLUMNS = 10_000
+
+
+@click.command(name="audit")
+@click.option("--host", help="Only about this host.")
+@click.option("--who", help="Only of this person, as the table shows them.")
+@click.option("--event", help="Only of this kind: OperatorReleased, BudgetRearmed, …")
+@click.option("--last", metavar="AGE", help="Only the last 90d, 12h, 30m; by default all that the ledger has.")
+@click.option("--everything", is_flag=True, help="Also what the controller decided by itself.")
+@click.option("--limit", type=click.IntRange(1, 1_000_000), default=1000, show_default=True, help="So many at most.")
+@click.option("--json", "json_path", metavar="PATH", help="Write the result as JSON to PATH (`-`: standard output).")
+@connected
+def command(
+    *,
+    desk: DeskConfig,
+    host: str | None,
+    who: str | None,
+    event: str | None,
+    last: str | None,
+    limit: int,
+    json_path: str | None,
+    everything: bool,
+) -> None:
+    """Say who changed what and why, oldest first: what people asked for, also what was refused."""
+    if who is not None and not who.strip():
+        raise Failure("audit: --who is empty; leave it out for everybody")
+    query = FactQuery(
+        limit=limit,
+        people=not everything,
+        host=None if host is None else HostName(host),
+        who=who,
+        event=event,
+        since_s=None if last is None else RealClock().wall_s() - seconds(last),
+    )
+    found = ask(desk, lambda client: client.facts(query))
+    if write_json(json_path, {"schema": SCHEMA, "entries": [_as_json(fact) for fact in found]}):
+        return
+    console = Console(highlight=False, markup=False, soft_wrap=True)
+    if not console.is_terminal:
+        console.width = PIPE_COLUMNS
+    table = Table("at (UTC)", "who", "what", "on", "before", "after", "reason", "outcome", box=None, pad_edge=False)
+    for fact in found:
+        at = datetime.fromtimestamp(fact.at_s, UTC).strftime("%Y-%m-%d %H:%M:%S")
+        outcome = f"refused: {fact.why}" if fact.refused else fact.why
+        on = fact.host or "the fleet"
+        table.add_row(at, fact.who or "fleetd", fact.event, on, fact.was, fact.now, fact.reason, outcome)
+    console.print(table if found else "nothing of the kind is in the journal")
+    if len(found) >= limit:
+        console.print(f"the first {limit}; --limit shows more")
+
+
+def _as_json(fact: Fact) -> dict[str, object]:
+    body: dict[str, object] = msgspec.to_builtins(fact)
+    kept = ("position", "at_s", "who", "event", "host", "reason", "why", "refused", "orders")
+    return {**{key: body[key] for key in kept}, "before": fact.was, "after": fact.now}

@@ -1,0 +1,157 @@
+"""Looks at the scheduler: whether it treats hosts as was ordered, and which jobs ended on them."""
+
+import asyncio
+from collections import OrderedDict
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import structlog
+
+from fleetd.controller.dispatcher import Dispatcher
+from fleetd.controller.judge import Judge
+from fleetd.core.scheduler import differences
+from fleetd.model.event import JobEnded, SchedulerDiffers
+from fleetd.model.host import Lifecycle
+from fleetd.model.ids import HostName
+from fleetd.model.job import EndedJob
+from fleetd.ports import Actuator, ActuatorError, Clock, JobEnds, StoreError
+
+_log = structlog.get_logger(__name__)
+
+TOGETHER = 256
+"""Ends of jobs that are judged side by side."""
+SEEN_MAX = 100_000
+"""Ended jobs that are known not to be new; the oldest are forgotten. Slurm shows them for minutes."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SchedulerWatchConfig:
+    """How often the scheduler is looked at."""
+
+    compare_seconds: float = 300.0
+    """Between two comparisons of what it does with what was ordered; the first is at the start."""
+    jobs_seconds: float = 30.0
+    """Between two looks for jobs that ended. Slurm forgets them after MinJobAge."""
+
+    def __post_init__(self) -> None:
+        """Refuse what cannot work. Raises ValueError."""
+        for name in ("compare_seconds", "jobs_seconds"):
+            if not getattr(self, name) >= 1:
+                raise ValueError(f"{name}: must be at least 1, not {getattr(self, name):g}")
+
+
+class SchedulerWatch:
+    """Two loops. What a failure of one look hides, the next one shows: nothing is kept for later."""
+
+    def __init__(
+        self,
+        *,
+        judge: Judge,
+        dispatcher: Dispatcher,
+        actuator: Actuator,
+        job_ends: JobEnds | None,
+        clock: Clock,
+        config: SchedulerWatchConfig,
+    ) -> None:
+        self._judge = judge
+        self._dispatcher = dispatcher
+        self._actuator = actuator
+        self._job_ends = job_ends
+        self._clock = clock
+        self._config = config
+        self._seen: OrderedDict[tuple[HostName, str, int], None] = OrderedDict()
+        self._lost: set[HostName] = set()  # without a node, as was said already
+        self.failures_total = 0
+        self.differences_total = 0
+        self.jobs_ended_total = 0
+
+    def adopt(self, heard: Sequence[JobEnded]) -> None:
+        """Take over the ends of jobs that the journal has: they are not counted again after a restart."""
+        for ended in heard:
+            self._first_time(ended.host, ended.job, ended.ran_seconds)
+
+    async def run(self) -> None:
+        """Look until cancelled."""
+        async with asyncio.TaskGroup() as group:
+            group.create_task(self._compare_for_ever())
+            if self._job_ends is not None:
+                group.create_task(self._hear_for_ever(self._job_ends))
+
+    async def _compare_for_ever(self) -> None:
+        while True:
+            try:
+                await self.compare()
+            except (ActuatorError, StoreError) as error:
+                self.failures_total += 1
+                _log.warning("the scheduler could not be compared with the ledger", error=str(error))
+            await self._clock.sleep_s(self._config.compare_seconds)
+
+    async def compare(self) -> None:
+        """Have it judged where the scheduler differs from the ledger. Raises ActuatorError, StoreError."""
+        busy = self._dispatcher.busy
+        before = {name: host.held for name, host in self._judge.hosts.items() if host.state is not Lifecycle.RETIRED}
+        standing = await self._actuator.standing(tuple(before))
+        # An order that was open, or a hold that changed, while the scheduler was asked: what it said is old.
+        unchanged = [h for name, h in self._judge.hosts.items() if before.get(name) is h.held]
+        at_most = self._judge.policy.budgets.quarantines.allowed(len(before))
+        self._lost = {name for name in self._lost if name in standing and not standing[name].known}
+        for difference in differences(unchanged, standing, busy | self._dispatcher.busy, close_at_most=at_most):
+            if not difference.known and difference.host in self._lost:
+                continue
+            await self._tell(difference)
+
+    async def _tell(self, difference: SchedulerDiffers) -> None:
+        self.differences_total += 1
+        _log.warning("the scheduler differs from the ledger", host=difference.host, closed=difference.closed)
+        if not difference.known:
+            self._lost.add(difference.host)
+        try:
+            await self._judge.submit(difference)
+        except StoreError:
+            self._lost.discard(difference.host)  # the next look tells it again
+            raise
+
+    async def _hear_for_ever(self, job_ends: JobEnds) -> None:
+        while True:
+            try:
+                await self.hear(job_ends)
+            except (ActuatorError, StoreError) as error:
+                self.failures_total += 1
+                _log.warning("the ends of jobs could not be learnt", error=str(error))
+            await self._clock.sleep_s(self._config.jobs_seconds)
+
+    async def hear(self, job_ends: JobEnds) -> None:
+        """Have the jobs judged that ended since the last look. Raises ActuatorError, StoreError."""
+        ends = await job_ends.ended(tuple(self._judge.hosts))
+        new = [end for end in ends if self._first_time(end.host, end.job, end.ran_seconds)]
+        for start in range(0, len(new), TOGETHER):
+            # Side by side, because one sync of the disk serves them all: a job of 1,000 hosts ends on each of them.
+            outcomes = await asyncio.gather(*map(self._ended, new[start : start + TOGETHER]), return_exceptions=True)
+            for outcome in outcomes:
+                if isinstance(outcome, BaseException):
+                    for end in new[start + TOGETHER :]:
+                        self._seen.pop(_key(end.host, end.job, end.ran_seconds), None)
+                    raise outcome
+
+    async def _ended(self, end: EndedJob) -> None:
+        try:
+            await self._judge.submit(JobEnded(host=end.host, job=end.job, ok=end.ok, ran_seconds=end.ran_seconds))
+        except StoreError:
+            self._seen.pop(_key(end.host, end.job, end.ran_seconds), None)  # the next look tells it again
+            raise
+        self.jobs_ended_total += 1
+
+    def _first_time(self, host: HostName, job: str, ran_seconds: float) -> bool:
+        key = _key(host, job, ran_seconds)
+        if key in self._seen:
+            self._seen.move_to_end(key)
+            return False
+        self._seen[key] = None
+        while len(self._seen) > SEEN_MAX:
+            self._seen.popitem(last=False)
+        return True
+
+
+def _key(host: HostName, job: str, ran_seconds: float) -> tuple[HostName, str, int]:
+    """One end of one job on one host: a job that is requeued ends again, after another time."""
+    return host, job, round(ran_seconds)

@@ -1,0 +1,89 @@
+"""The SQLite file under the ledger: how it is opened, whether it is whole, and who has it."""
+
+import errno
+import fcntl
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote
+
+import sqlalchemy as sa
+
+from fleetd.ports import StoreError
+
+WHOLE_CHECK_BYTES = 256 << 20
+"""A file up to this size is read whole when it is opened (about a second); of a larger one, what a start needs is.
+
+The rest is looked at by `fleetd store check`, and the chain of the journal by everything that reads it.
+"""
+_START_TABLES = ("hosts", "fleet", "spools", "anchor", "alembic_version")
+
+
+def engine_of(path: Path, *, read_only: bool) -> sa.Engine:
+    """An engine on the file; every transaction is explicit, so that also tables change in one."""
+    url = f"sqlite:///file:{quote(str(path))}?mode=ro&uri=true" if read_only else f"sqlite:///{path}"
+    engine = sa.create_engine(url, connect_args={"check_same_thread": False, "timeout": 10})
+    sa.event.listen(engine, "connect", _on_read_only if read_only else _on_connect)
+    sa.event.listen(engine, "begin", _on_begin)
+    return engine
+
+
+def _on_read_only(connection: Any, _record: object) -> None:
+    connection.isolation_level = None
+
+
+def _on_connect(connection: Any, _record: object) -> None:
+    connection.isolation_level = None  # BEGIN is ours
+    cursor = connection.cursor()
+    cursor.execute("PRAGMA journal_mode=WAL")
+    cursor.execute("PRAGMA synchronous=FULL")  # an acknowledged finding survives a power cut
+    cursor.close()
+
+
+def _on_begin(connection: sa.Connection) -> None:
+    immediate = connection.get_execution_options().get("immediate", False)
+    connection.exec_driver_sql("BEGIN IMMEDIATE" if immediate else "BEGIN")
+
+
+def see_it_is_whole(connection: sa.Connection, path: Path, *, everything: bool = False) -> None:
+    """Raise StoreError if the file is damaged. A large one is only read whole when `everything` is asked for."""
+    if everything or path.stat().st_size <= WHOLE_CHECK_BYTES:
+        checks = ["PRAGMA quick_check(1)"]
+    else:
+        there = set(sa.inspect(connection).get_table_names())
+        checks = [f"PRAGMA quick_check({table})" for table in _START_TABLES if table in there]
+    for check in checks:
+        said = connection.execute(sa.text(check)).scalar()
+        if said != "ok":
+            raise StoreError(f"{path}: damaged, {' '.join(str(said).split())}; restore a backup of it")
+
+
+def one_line(path: Path, error: BaseException) -> str:
+    """What a database said, in one line that names the file."""
+    cause = getattr(error, "orig", None) or error
+    return f"{path}: {' '.join(str(cause).split())}"
+
+
+@contextmanager
+def in_use(path: Path) -> Iterator[None]:
+    """Have the ledger to oneself, as a controller and a restore do: neither may begin while the other has it.
+
+    Raises StoreError when somebody else has it.
+    """
+    lock = Path(f"{path}.lock")
+    try:
+        descriptor = os.open(lock, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    except OSError as error:
+        raise StoreError(f"{lock}: {error.strerror}") from error
+    try:
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as error:
+            if error.errno not in {errno.EWOULDBLOCK, errno.EACCES}:
+                raise StoreError(f"{lock}: {error.strerror}") from error
+            raise StoreError(f"{path}: a controller has this ledger: stop it first") from error
+        yield
+    finally:
+        os.close(descriptor)
