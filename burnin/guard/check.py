@@ -1,0 +1,292 @@
+"""One checked step: the original, its replays, what peers make of it, and what follows from that.
+
+All ranks walk through the same phases: after each they tell each other how it went, so that none waits for another
+that has given up.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any, TypeVar
+
+from burnin.guard.judge import CLEAN, Evidence, Row, Verdict, judge
+from burnin.guard.probe import products_are_exact, wrong_senders
+from burnin.guard.ranks import GoneError, Ranks, UnlikeError
+from burnin.guard.replay import REPLAY_ERRORS, Print, Replayer, StepFunction
+from burnin.guard.seen import Rerun
+from burnin.guard.state import Start
+
+_T = TypeVar("_T")
+
+
+class UncheckedError(Exception):
+    """This step, or this part of it, could not be checked; says why."""
+
+
+@dataclass(slots=True)
+class Outcome:
+    """What a checked step came to."""
+
+    loss: Any
+    verdict: Verdict | None
+    """None: not checked."""
+    unchecked: list[str] = field(default_factory=list)
+    """What could not be checked of it, and why."""
+    peers: bool = False
+    """Whether peers replayed it."""
+    rolled_back: bool = False
+    """Whether its gradients were replaced by right ones."""
+    tensors: tuple[str, ...] = ()
+    """Names of what differs."""
+    gone: str = ""
+    """Why other ranks cannot be heard any more; "" while they can."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ask:
+    """How to check a step."""
+
+    seed: int
+    peers: bool
+    """Whether peers replay it in any case, not only on suspicion."""
+    by: int
+    """How many ranks on the peer is."""
+    standing: tuple[int, int] | None
+    """What parameters and optimizer state were after the last update (with this seed); None: not looked at."""
+
+
+@dataclass(slots=True)
+class _Step:
+    """What is known locally."""
+
+    fn: StepFunction
+    batch: Any
+    start: Start
+    original: Print
+    standing: tuple[int, int]
+    inputs_changed: bool
+    ask: Ask
+
+
+class Checker:
+    """Checks steps of one job."""
+
+    def __init__(self, replayer: Replayer, ranks: Ranks) -> None:
+        self._replayer = replayer
+        self.ranks = ranks
+        self.names: tuple[str, ...] = ()
+        """What is compared: the reproducible fingerprints, the same list on every rank."""
+        self._alone = 0
+
+    def check(self, fn: StepFunction, batch: Any, ask: Ask) -> Outcome:
+        """Run and check one step. What `fn` raises in the original run passes; nothing else is raised."""
+        replayer = self._replayer
+        if why := replayer.shape.why_not():
+            return Outcome(fn(batch), None, [why])
+        try:
+            start, standing = replayer.start(batch), replayer.standing(ask.seed)
+            inputs = replayer.inputs(batch, ask.seed)
+        except RuntimeError as error:  # out of memory, a device that hangs: the step itself may still work
+            return Outcome(fn(batch), None, [_line(error)])
+        loss, records = replayer.run(fn, batch, ask.seed)
+        outcome = Outcome(loss, None)
+        if records.unknown:
+            outcome.unchecked.append(records.unknown)
+        try:
+            original = replayer.prints(loss, records, ask.seed)
+            changed = replayer.inputs(batch, ask.seed) != inputs
+            step = _Step(fn, batch, start, original, standing, changed, ask)
+            with replayer.keep(start, batch, changed=changed):
+                evidence = self._evidence(step, outcome)
+            outcome.verdict = CLEAN if evidence is None else judge(evidence)
+            outcome.tensors = tuple(self.names[index] for index in outcome.verdict.tensors)
+            if outcome.verdict.redo:
+                self._redo(step, outcome)
+        except GoneError as error:
+            outcome.gone = str(error)
+        except (RuntimeError, UncheckedError) as error:
+            outcome.unchecked.append(_line(error))
+        return outcome
+
+    def _evidence(self, step: _Step, outcome: Outcome) -> Evidence | None:
+        """Replay, tell, and on suspicion find out more. None: nothing is suspicious. Raises UncheckedError, GoneError."""
+        replayer, ranks, ask = self._replayer, self.ranks, step.ask
+        peers = ranks.world > 1 and (ask.peers or replayer.shape.joint)
+        sync = peers and not replayer.shape.views
+        first = self._together(
+            lambda: replayer.replay(step.fn, step.batch, step.start, ask.seed, sync=sync), "the replay"
+        )
+        known = self._tell(step, first, sync=sync)
+        rows: dict[str, list[Row]] = {"original": [], "first": []}
+        if ask.peers and ranks.world > 1:
+            rows["peer_first"] = self._peer_runs(step, ask.by, outcome)
+        if not known["suspicious"] and not rows.get("peer_first"):
+            return None
+        rows["original"] = self._gather_row(self._row(step.original))
+        rows["first"] = self._gather_row(self._row(first))
+        apart = any(one != other for one, other in zip(rows["original"], rows.get("peer_first") or rows["original"], strict=True))
+        if not known["suspicious"] and not apart:
+            return None
+        return self._suspect(step, known, rows, outcome)
+
+    def _tell(self, step: _Step, first: Print, *, sync: bool) -> dict[str, Any]:
+        """Exchange what the first replay showed."""
+        original, ask = step.original, step.ask
+        differs = self._row(first) != self._row(original)
+        again = self._replayer.standing(ask.seed) if differs else step.standing
+        decayed = ask.standing is not None and ask.standing != step.standing
+        replicas = self._replayer.shape.replicas
+        moved = sync and (first.post, first.parts) != (original.post, original.parts)
+        told = self.ranks.gather(
+            [
+                int(differs),
+                int(step.inputs_changed),
+                int(again[0] != step.standing[0]),
+                int(decayed),
+                hash_pair(step.standing) if replicas else 0,
+                original.post,
+                first.post if sync else original.post,
+                original.outside + (first.outside if sync else 0),
+                int(moved),
+            ]
+        )
+        columns = list(zip(*told, strict=True))
+        post = columns[5] if len(set(columns[5])) > 1 else columns[6]
+        return {
+            "differs": [bool(one) for one in columns[0]],
+            "inputs_changed": [bool(one) for one in columns[1]],
+            "memory_changed": [bool(one) for one in columns[2]],
+            "decayed": [bool(one) for one in columns[3]],
+            "at_rest": list(columns[4]) if replicas else [],
+            "post": list(post) if any(post) else [],
+            "outside": [bool(one) for one in columns[7]],
+            "moved": [bool(one) for one in columns[8]],
+            "suspicious": any(any(columns[index]) for index in (0, 3, 7, 8))
+            or len(set(columns[4])) > 1
+            or len(set(post)) > 1,
+        }
+
+    def _suspect(self, step: _Step, known: dict[str, Any], rows: dict[str, list[Row]], outcome: Outcome) -> Evidence:
+        """Everything else that can be found out."""
+        replayer, ranks, ask = self._replayer, self.ranks, step.ask
+        second = self._together(lambda: replayer.replay(step.fn, step.batch, step.start, ask.seed), "the second replay")
+        rows["second"] = self._gather_row(self._row(second))
+        peers = [(rank + ask.by) % ranks.world for rank in range(ranks.world)]
+        if ranks.world > 1:
+            rows["peer_first"] = rows.get("peer_first") or self._peer_runs(step, ask.by, outcome)
+            rows["peer_second"] = self._peer_runs(step, ask.by, outcome) if rows["peer_first"] else []
+        if ranks.world > 2 and rows["peer_first"]:  # noqa: PLR2004 - a third
+            rows["third"] = self._peer_runs(step, ask.by % (ranks.world - 1) + 1, outcome)
+        flaky = [one != other for one, other in zip(rows["first"], rows["second"], strict=True)]
+        self._alone += flaky[ranks.rank] and sum(flaky) == 1
+        exact = self._together(lambda: products_are_exact(replayer.device, ask.seed), "the exact test")
+        answers = ranks.gather([int(exact), max(0, self._alone - int(flaky[ranks.rank]))])
+        # The same arithmetic everywhere, and another sum: then it is the collective that differs.
+        steady = not any(known["differs"])
+        return Evidence(
+            world=ranks.world,
+            original=rows["original"],
+            first=rows["first"],
+            second=rows["second"],
+            peer_first=rows.get("peer_first", []),
+            peer_second=rows.get("peer_second", []),
+            third=rows.get("third", []),
+            peers=peers,
+            inputs_changed=known["inputs_changed"],
+            memory_changed=known["memory_changed"],
+            decayed=known["decayed"],
+            at_rest=known["at_rest"],
+            post=known["post"],
+            rerun=[
+                Rerun.OUTSIDE if out else Rerun.INSIDE if moved and steady else Rerun.NONE
+                for out, moved in zip(known["outside"], known["moved"], strict=True)
+            ],
+            exact=[bool(one[0]) for one in answers],
+            alone=[one[1] for one in answers],
+            shared=replayer.shape.joint and not replayer.shape.replicas,
+            pairs=self._pairs(known, ask.seed),
+        )
+
+    def _pairs(self, known: dict[str, Any], seed: int) -> list[tuple[int, int]]:
+        """Transfers that go wrong, if a collective did."""
+        if self.ranks.world == 1 or not (any(known["outside"]) or any(known["moved"]) or len(set(known["post"])) > 1):
+            return []
+        mine = self._together(lambda: wrong_senders(self._replayer.device, seed), "the exact transfers")
+        told = self.ranks.gather([int(source in mine) for source in range(self.ranks.world)])
+        return [(source, rank) for rank, row in enumerate(told) for source, wrong in enumerate(row) if wrong]
+
+    def _peer_runs(self, step: _Step, by: int, outcome: Outcome) -> list[Row]:
+        """Every rank replays the step of the rank `by` before it; returns the results by the rank whose step it is."""
+        outcome.peers = True
+        if len({int(one[0]) for one in self.ranks.gather([int(step.start.accumulated)])} | {0}) > 1:
+            outcome.unchecked.append("peers: gradients were accumulated before the step, which only its own rank has")
+            return []
+        try:
+            other = self.ranks.rotate(step.start.held_batch, step.start.streams, by)
+        except UnlikeError as error:
+            outcome.unchecked.append(f"peers: {error}")
+            return []
+        try:
+            made = self._together(lambda: self._peer_run(step, other), "the replay by a peer")
+        except UncheckedError as error:
+            outcome.unchecked.append(f"peers: {error}")
+            return []
+        computed = self._gather_row(made)
+        return [computed[(rank + by) % self.ranks.world] for rank in range(self.ranks.world)]
+
+    def _peer_run(self, step: _Step, other: Any) -> Row:
+        made = self._replayer.replay(step.fn, step.batch, step.start, step.ask.seed, other=other)
+        return self._row(made)
+
+    def _redo(self, step: _Step, outcome: Outcome) -> None:
+        """Compute the step again, with everything, in place of the wrong one; keep it if it came out right everywhere."""
+        replayer = self._replayer
+        before = [parameter.grad for parameter in replayer.parameters]
+        wrong = outcome.verdict is not None and outcome.verdict.rank == self.ranks.rank
+        try:
+            again = self._together(
+                lambda: replayer.replay(step.fn, step.batch, step.start, step.ask.seed, sync=True), "the repetition"
+            )
+        except UncheckedError as error:
+            outcome.unchecked.append(f"rolled back: {error}")
+            for parameter, grad in zip(replayer.parameters, before, strict=True):
+                parameter.grad = grad
+            return
+        same = self._row(again) == self._row(step.original)
+        told = self.ranks.gather([again.post if not again.parts else 0, int(again.outside == 0), int(same or wrong)])
+        alike = len({one[0] for one in told}) == 1 or not replayer.shape.replicas
+        outcome.rolled_back = alike and all(one[1] for one in told)
+        if outcome.rolled_back or replayer.shape.views:
+            outcome.loss = again.loss
+            return
+        for parameter, grad in zip(replayer.parameters, before, strict=True):
+            parameter.grad = grad
+
+    def _row(self, run: Print) -> Row:
+        return tuple(run.arithmetic.get(name, 0) for name in self.names)
+
+    def _gather_row(self, row: Row) -> list[Row]:
+        return [tuple(one) for one in self.ranks.gather(row)]
+
+    def _together(self, work: Callable[[], _T], what: str) -> _T:
+        """Do something that all ranks do; if one cannot, none goes on. Raises UncheckedError, GoneError."""
+        result, why = None, ""
+        try:
+            result = work()
+        except GoneError:
+            raise
+        except REPLAY_ERRORS as error:
+            why = f"{what} failed: {_line(error)}"
+        failed = [rank for rank, (bad,) in enumerate(self.ranks.gather([int(bool(why))])) if bad]
+        if failed:
+            raise UncheckedError(why or f"{what} failed on rank {failed[0]}")
+        return result  # type: ignore[return-value]  # it is set when nothing failed
+
+
+def hash_pair(pair: Sequence[int]) -> int:
+    """One value for two digests."""
+    return (pair[0] * 3 + pair[1]) & (1 << 63) - 1
+
+
+def _line(error: BaseException) -> str:
+    text = (str(error).strip() or type(error).__name__).splitlines()[0]
+    return f"{type(error).__name__}: {text:.200}"

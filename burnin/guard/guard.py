@@ -1,0 +1,333 @@
+"""`ReplayGuard`: what a training loop calls."""
+
+import logging
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from burnin.guard.anomaly import Watch
+from burnin.guard.calibrate import calibrate
+from burnin.guard.check import Ask, Checker, Outcome
+from burnin.guard.hashes import Hasher
+from burnin.guard.judge import Verdict
+from burnin.guard.ranks import Alone, Gang, GoneError, Ranks
+from burnin.guard.replay import REPLAY_ERRORS, Replayer, StepFunction
+from burnin.guard.report import Ledger, as_dict, as_text
+from burnin.guard.seen import Check
+from burnin.guard.shapes import shape_of
+from burnin.guard.state import tensors_of
+from burnin.guard.tell import tell_agent
+from burnin.spec import FaultClass, GuardFinding
+from burnin.words import derive
+
+_log = logging.getLogger("burnin.guard")
+_SOFTWARE_ROWS = frozenset({"flaky, peers too", "fleet-wide"})
+LISTENING = 10
+"""With several ranks, anomalies are exchanged so many times between two scheduled checks."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GuardConfig:
+    """How often and how thoroughly to check. The same on every rank."""
+
+    every: int = 500
+    """Steps between two checks; one costs about one step."""
+    peer_every: int = 10
+    """Of these checks, each such one is replayed by a peer, too: only peers see a fault that repeats itself."""
+    calibrate_at: int = 3
+    """Step at which the guard calibrates: after kernels were chosen and DDP has built its buckets."""
+    replays: int = 10
+    """Replays of a calibration, at least 10."""
+    deadline_s: float = 60.0
+    """Longest wait for a device or for another rank."""
+    anomalies: bool = True
+    """Whether a loss that jumps makes the next step a checked one."""
+    seed: int = 0
+    """Of the fingerprints."""
+
+    def __post_init__(self) -> None:
+        """Refuse what cannot work. Raises ValueError."""
+        if min(self.every, self.peer_every, self.calibrate_at) < 1:
+            raise ValueError("every, peer_every and calibrate_at are at least 1")
+        if self.replays < 10:  # noqa: PLR2004 - see burnin.guard.calibrate
+            raise ValueError("replays: fewer than 10 call tensors reproducible that are not")
+        if not self.deadline_s > 0:
+            raise ValueError("deadline_s is a time, in seconds, above 0")
+
+
+class ReplayGuard:
+    """Checks training steps; every rank has one, made at the same place of the program.
+
+    `loss = guard.step(fn, batch)` in place of `loss = fn(batch)`, before `optimizer.step()`. `fn` runs forward and
+    backward and returns the loss; it must not step the optimizer, and what it depends on must be its model, its
+    micro-batch and torch's random numbers.
+    """
+
+    def __init__(
+        self,
+        model: torch.nn.Module,
+        optimizer: torch.optim.Optimizer,
+        *,
+        config: GuardConfig | None = None,
+        every: int | None = None,
+        comm_hook: Any = None,
+        tell: Callable[[GuardFinding], None] | None = None,
+        monotonic: Callable[[], float] = time.monotonic,  # noqa: TID251 - a library in somebody else's program
+    ) -> None:
+        """Look at the model; nothing is run.
+
+        Args:
+            model: as the step calls it: plain, DDP or FSDP2 (`fully_shard`).
+            optimizer: of its parameters.
+            config: see `GuardConfig`.
+            every: overrides `config.every`.
+            comm_hook: (state, hook) to run inside the guard's own DDP communication hook.
+            tell: called with each finding on the rank that reports it; besides, the agent on this host is told.
+            monotonic: for deadlines, seconds.
+
+        Raises:
+            ValueError: the configuration cannot work.
+        """
+        config = config or GuardConfig()
+        self.config = config if every is None else GuardConfig(**{**_fields(config), "every": every})
+        self._tell = tell
+        self._hasher = Hasher(monotonic=monotonic, deadline_s=self.config.deadline_s)
+        shape = shape_of(model, self._hasher, comm_hook=comm_hook)
+        self._replayer = Replayer(model, optimizer, shape, self._hasher)
+        self._checker = Checker(self._replayer, _ranks(spread=shape.name != "plain", deadline_s=self.config.deadline_s))
+        self.ledger = Ledger(notes=[shape.quiet_note] if shape.quiet_note else [])
+        self._gpus = self._gather_gpus()
+        self._watches = {name: Watch(name) for name in ("loss", "gradient norm")}
+        self._late_loss: torch.Tensor | None = None
+        self._odd = ""
+        self._armed = ""
+        self._checks = 0
+        self._off = ""
+        self._standing: tuple[int, int] | None = None
+        self._steady_state = True
+        if hasattr(optimizer, "register_step_post_hook"):
+            optimizer.register_step_post_hook(self._updated)
+
+    @property
+    def last_verified_step(self) -> int | None:
+        """The last step that was checked and found right, counted from 1; what is saved after it is unverified."""
+        return self.ledger.last_verified_step
+
+    def step(self, fn: StepFunction, batch: Any) -> Any:
+        """Run one step, and check it if it is time to. Returns the loss; raises what `fn` raises in its first run."""
+        self.ledger.steps += 1
+        number = self.ledger.steps
+        if not self._due(number):
+            loss = fn(batch)
+        elif self.ledger.calibration is None:
+            loss = self._calibrate(fn, batch, number)
+        else:
+            loss = self._check(fn, batch, number)
+        if self.config.anomalies:
+            self._look(loss)
+        return loss
+
+    def wrap(self, fn: Callable[..., Any]) -> Callable[..., Any]:
+        """Return the callback form: a guarded function with the arguments of `fn`, for loops that call a training step.
+
+        For example `trainer.training_step = guard.wrap(trainer.training_step)`. Every tensor among the arguments is
+        part of the micro-batch.
+        """
+
+        def guarded(*args: Any, **kwargs: Any) -> Any:
+            return self.step(lambda given: fn(*given[0], **given[1]), (args, kwargs))
+
+        return guarded
+
+    def saw_gradient_norm(self, norm: float) -> None:
+        """Say what gradient norm the program computed anyway (to clip it): a jump makes the next step a checked one."""
+        self._odd = self._odd or self._watches["gradient norm"].see(norm)
+
+    def probability_seen(self, rate: float) -> float:
+        """See `burnin.guard.report.Ledger.probability_seen`."""
+        return self.ledger.probability_seen(rate)
+
+    def report(self) -> dict[str, Any]:
+        """Return what was checked, what was not, and what was found."""
+        checker = self._checker
+        return as_dict(
+            self.ledger, shape=self._replayer.shape.name, ranks=checker.ranks.world, every=self.config.every
+        )
+
+    def report_text(self) -> str:
+        """Return the same for people."""
+        return as_text(self.report())
+
+    def _due(self, number: int) -> bool:
+        if self._off:
+            return False
+        if self.ledger.calibration is None:
+            return number >= self.config.calibrate_at
+        listening = max(1, self.config.every // LISTENING)
+        world = self._checker.ranks.world
+        if self._odd and (world == 1 or number % listening == 0):
+            self._armed, self._odd = self._odd, ""
+        if world > 1 and self.config.anomalies and number % listening == 0:
+            self._armed = self._exchange(self._armed)
+        return number % self.config.every == 0 or bool(self._armed)
+
+    def _exchange(self, armed: str) -> str:
+        try:
+            odd = [rank for rank, (one,) in enumerate(self._checker.ranks.gather([int(bool(armed))])) if one]
+        except GoneError as error:
+            self._lost(str(error))
+            return ""
+        return armed or (f"rank {odd[0]} saw an anomaly" if odd else "")
+
+    def _look(self, loss: Any) -> None:
+        """Look at the loss: on a GPU at that of the step before, which is there without waiting."""
+        now = next(iter(tensors_of(loss)), None)
+        late, self._late_loss = self._late_loss, None
+        if now is not None and now.numel() == 1:
+            now = now.detach()
+            if now.is_cuda:
+                self._late_loss = now.to("cpu", non_blocking=True) if late is None or late.is_cpu else now
+            else:
+                late = now
+        if late is not None:
+            self._odd = self._odd or self._watches["loss"].see(float(late))
+
+    def _calibrate(self, fn: StepFunction, batch: Any, number: int) -> Any:
+        replayer, seed = self._replayer, self._seed(number)
+        if why := replayer.shape.why_not():
+            self.ledger.skip(why)
+            return fn(batch)
+        start = replayer.start(batch)
+        before = replayer.inputs(batch, seed)
+        loss, records = replayer.run(fn, batch, seed)
+        try:
+            self._steady_state = self._standing is None or self._standing == replayer.standing(seed)
+            original = replayer.prints(loss, records, seed)
+            changed = replayer.inputs(batch, seed) != before
+            with replayer.keep(start, batch, changed=changed):
+                found = calibrate(
+                    replayer, self._checker.ranks, self._hasher, fn, batch,
+                    start=start, original=original, seed=seed, replays=self.config.replays,
+                )  # fmt: skip
+        except GoneError as error:
+            self._lost(str(error))
+        except REPLAY_ERRORS as error:
+            self._off = f"the calibration failed, nothing is checked: {type(error).__name__}: {error}"
+            self.ledger.notes.append(self._off)
+        else:
+            self.ledger.calibration = found
+            self._checker.names = found.names
+            if not self._steady_state:
+                self.ledger.notes.append("state at rest is not checked: the program changes it between two steps")
+            for rank in found.odd_ranks:
+                why = "this rank does not reproduce what most others do (calibration)"
+                self._report(_suspect(rank, why), number, ())
+        return loss
+
+    def _check(self, fn: StepFunction, batch: Any, number: int) -> Any:
+        self._checks += 1
+        self._armed = ""
+        world = self._checker.ranks.world
+        turn = self._checks // self.config.peer_every
+        ask = Ask(
+            seed=self._seed(number),
+            peers=world > 1 and self._checks % self.config.peer_every == 0,
+            by=1 if world == 1 else 1 + turn % (world - 1),
+            standing=self._standing if self._steady_state else None,
+        )
+        self._standing = None
+        outcome = self._checker.check(fn, batch, ask)
+        self.ledger.add(outcome, number)
+        if outcome.gone:
+            self._lost(outcome.gone)
+        if outcome.verdict is not None and outcome.verdict.check is not Check.OK:
+            self._report(outcome.verdict, number, outcome.tensors)
+            if outcome.verdict.row in _SOFTWARE_ROWS:
+                self._forget(outcome)
+        return outcome.loss
+
+    def _forget(self, outcome: Outcome) -> None:
+        """Stop comparing what has turned out not to be reproducible; say so."""
+        gone = set(outcome.tensors)
+        self._checker.names = tuple(name for name in self._checker.names if name not in gone)
+        self.ledger.notes.append(f"no longer checked, not reproducible: {', '.join(sorted(gone))}")
+
+    def _report(self, verdict: Verdict, number: int, tensors: tuple[str, ...]) -> None:
+        gpu = None if verdict.rank is None else self._gpus[verdict.rank]
+        where = f" ({', '.join(tensors[:3])}{' …' if len(tensors) > 3 else ''})" if tensors else ""  # noqa: PLR2004
+        finding = GuardFinding(
+            code=f"sdc.{verdict.fault_class}",
+            check=str(verdict.check),
+            fault_class=str(verdict.fault_class),
+            gpu=gpu,
+            rank=verdict.rank,
+            step=number,
+            why=verdict.why + where,
+            asks=verdict.asks,
+        )
+        self.ledger.findings.append(finding)
+        if self._checker.ranks.rank == (verdict.rank or 0):  # its own host's agent is told
+            _log.warning("%s", finding)
+            tell_agent(finding)
+            if self._tell is not None:
+                self._tell(finding)
+
+    def _updated(self, *_: Any) -> None:
+        """After an update: fingerprint what must be the same when the next step begins, if that one is checked."""
+        number = self.ledger.steps + 1
+        self._standing = None
+        near = number == self.config.calibrate_at or (number % self.config.every == 0 and self.ledger.calibration)
+        if near and not self._off and self._steady_state:
+            try:
+                self._standing = self._replayer.standing(self._seed(number))
+            except RuntimeError as error:  # out of memory, a device that hangs
+                self.ledger.skip(f"state at rest: {error}")
+
+    def _lost(self, why: str) -> None:
+        """Another rank is gone: go on alone where a step can be replayed alone."""
+        self.ledger.skip(why)
+        if self._replayer.shape.joint:
+            self._off = f"nothing is checked any more: {why}"
+            self.ledger.notes.append(self._off)
+        elif self._checker.ranks.world > 1:
+            self._gpus = [self._gpus[self._checker.ranks.rank]]
+            self._checker.ranks = Alone()
+            self.ledger.notes.append("peers and collectives are not checked any more")
+
+    def _seed(self, number: int) -> int:
+        return derive(self.config.seed, "guard", number)
+
+    def _gather_gpus(self) -> list[str | None]:
+        """UUIDs of the GPUs, by rank."""
+        device = self._replayer.device
+        uuid: Any = torch.cuda.get_device_properties(device).uuid if device.type == "cuda" else None
+        number = 0 if uuid is None else int(str(uuid).replace("-", ""), 16)
+        told = self._checker.ranks.gather([number >> 64, number & (1 << 64) - 1])
+        texts = [f"{(high << 64) + low:032x}" for high, low in told]
+        return [
+            None if not int(one, 16) else f"GPU-{one[:8]}-{one[8:12]}-{one[12:16]}-{one[16:20]}-{one[20:]}"
+            for one in texts
+        ]
+
+
+def _fields(config: GuardConfig) -> dict[str, Any]:
+    return {name: getattr(config, name) for name in GuardConfig.__dataclass_fields__}
+
+
+def _ranks(*, spread: bool, deadline_s: float) -> Ranks:
+    return Gang(deadline_s=deadline_s) if spread else Alone()
+
+
+def _suspect(rank: int, why: str) -> Verdict:
+    return Verdict(
+        check=Check.SUSPECT,
+        fault_class=FaultClass.CHIP_TRANSIENT,
+        rank=rank,
+        why=why,
+        row="calibration",
+        asks=("gemm.exact", "gemm.vote"),
+        redo=False,
+    )
