@@ -48,6 +48,8 @@ class Ask:
     seed: int
     peers: bool
     """Whether peers replay it in any case, not only on suspicion."""
+    exact: bool
+    """Whether integer products are tested in any case."""
     by: int
     """How many ranks on the peer is."""
     standing: tuple[int, int] | None
@@ -119,12 +121,13 @@ class Checker:
         rows: dict[str, list[Row]] = {"original": [], "first": []}
         if ask.peers and ranks.world > 1:
             rows["peer_first"] = self._peer_runs(step, ask.by, outcome)
-        if not known["suspicious"] and not rows.get("peer_first"):
+        exact = self._exact(ask.seed) if ask.exact else []
+        if not known["suspicious"] and not rows.get("peer_first") and False not in exact:
             return None
         rows["original"] = self._gather_row(self._row(step.original))
         rows["first"] = self._gather_row(self._row(first))
         apart = any(one != other for one, other in zip(rows["original"], rows.get("peer_first") or rows["original"], strict=True))
-        if not known["suspicious"] and not apart:
+        if not known["suspicious"] and not apart and False not in exact:
             return None
         return self._suspect(step, known, rows, outcome)
 
@@ -178,8 +181,7 @@ class Checker:
             rows["third"] = self._peer_runs(step, ask.by % (ranks.world - 1) + 1, outcome)
         flaky = [one != other for one, other in zip(rows["first"], rows["second"], strict=True)]
         self._alone += flaky[ranks.rank] and sum(flaky) == 1
-        exact = self._together(lambda: products_are_exact(replayer.device, ask.seed), "the exact test")
-        answers = ranks.gather([int(exact), max(0, self._alone - int(flaky[ranks.rank]))])
+        before = max(0, self._alone - int(flaky[ranks.rank]))
         # The same arithmetic everywhere, and another sum: then it is the collective that differs.
         steady = not any(known["differs"])
         return Evidence(
@@ -200,11 +202,16 @@ class Checker:
                 Rerun.OUTSIDE if out else Rerun.INSIDE if moved and steady else Rerun.NONE
                 for out, moved in zip(known["outside"], known["moved"], strict=True)
             ],
-            exact=[bool(one[0]) for one in answers],
-            alone=[one[1] for one in answers],
+            exact=self._exact(ask.seed),
+            alone=[one[0] for one in ranks.gather([before])],
             shared=replayer.shape.joint and not replayer.shape.replicas,
             pairs=self._pairs(known, ask.seed),
         )
+
+    def _exact(self, seed: int) -> list[bool]:
+        """Whether each rank's integer products are right."""
+        mine = self._together(lambda: products_are_exact(self._replayer.device, seed), "the exact test")
+        return [bool(one[0]) for one in self.ranks.gather([int(mine)])]
 
     def _pairs(self, known: dict[str, Any], seed: int) -> list[tuple[int, int]]:
         """Transfers that go wrong, if a collective did."""

@@ -14,7 +14,7 @@ from torch.nn.parallel import DistributedDataParallel
 from burnin.guard.hashes import Hasher
 from burnin.guard.records import Record, Records, block_magnitudes, block_sums
 
-_Future = torch.futures.Future[Any]
+_Future = torch.futures.Future[torch.Tensor]
 
 
 class DdpEar:
@@ -93,8 +93,8 @@ class DdpEar:
         return result
 
 
-def _ddp_hook(ear: DdpEar, bucket: Any) -> _Future:
-    """DDP calls a function and looks at its annotations."""
+def _ddp_hook(ear: DdpEar, bucket: dist.GradBucket) -> torch.futures.Future[torch.Tensor]:  # type: ignore[name-defined]
+    """DDP calls a function, and insists on these annotations."""
     return ear.hook(bucket)
 
 

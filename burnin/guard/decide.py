@@ -211,6 +211,13 @@ ROWS = (
         why="two ranks repeat themselves and differ, no third decides: other kernels chosen, or one chip is wrong",
     ),
     _Row(
+        name="exact test fails",
+        when=lambda s: s.exact is False,
+        fault_class=FaultClass.CHIP_PERSISTENT,
+        asks=_EXACT,
+        why="this GPU's integer products are wrong, though the step repeats itself",
+    ),
+    _Row(
         name="the peer is flaky",
         when=lambda s: s.r1_is_o is True and s.p2_is_p1 is False,
         fault_class=FaultClass.CHIP_TRANSIENT,

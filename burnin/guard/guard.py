@@ -231,10 +231,11 @@ class ReplayGuard:
         self._checks += 1
         self._armed = ""
         world = self._checker.ranks.world
-        turn = self._checks // self.config.peer_every
+        turn, rest = divmod(self._checks, self.config.peer_every)
         ask = Ask(
             seed=self._seed(number),
-            peers=world > 1 and self._checks % self.config.peer_every == 0,
+            peers=world > 1 and not rest,
+            exact=not rest,
             by=1 if world == 1 else 1 + turn % (world - 1),
             standing=self._standing if self._steady_state else None,
         )

@@ -1,0 +1,154 @@
+"""Ranks that run many trials of planted faults under the guard, in one process group. Started by the tests and benches.
+
+    python tests/guard/gang_guard.py STORE WORLD SHAPE[,SHAPE] TRIALS SEED KIND...
+
+Prints one JSON object a trial (rank 0). Needs no GPU: gloo.
+"""
+
+import json
+import multiprocessing
+import os
+import random
+import sys
+from datetime import timedelta
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch import nn
+
+from burnin.examples.faults import Planted, flip_at_rest
+from burnin.guard import GuardConfig, ReplayGuard
+
+WIDTH = 16
+import time
+T0 = time.perf_counter()
+
+
+def model_of(shape: str) -> nn.Module:
+    torch.manual_seed(3)
+    model = nn.Sequential(nn.Linear(WIDTH, 32), nn.GELU(), nn.Linear(32, WIDTH), nn.GELU(), nn.Linear(WIDTH, 8))
+    if shape == "ddp":
+        return nn.parallel.DistributedDataParallel(model, bucket_cap_mb=0.002)
+    if shape == "fsdp2":
+        from torch.distributed.fsdp import fully_shard  # noqa: PLC0415
+
+        for layer in (model[0], model[2], model[4]):
+            fully_shard(layer)
+        fully_shard(model)
+    return model
+
+
+class Rig:
+    """One rank's training job, whose state can be put back between trials."""
+
+    def __init__(self, shape: str, *, rank: int, world: int, peer_every: int = 1) -> None:
+        self.rank, self.world, self.shape = rank, world, shape
+        self.model = model_of(shape)
+        self.optimizer = torch.optim.AdamW(self.model.parameters(), lr=1e-3)
+        config = GuardConfig(every=2, peer_every=peer_every, deadline_s=60.0, anomalies=False)
+        self.guard = ReplayGuard(self.model, self.optimizer, config=config)
+        self.data = torch.Generator().manual_seed(100 + rank)
+        self.loader: Any = None
+        for _ in range(4):
+            self.step()
+        assert self.guard.ledger.calibration is not None, self.guard.report_text()
+        self.kept = [tensor.clone() for tensor in self.state()]
+
+    def state(self) -> list[torch.Tensor]:
+        """Parameters and optimizer state that lie here."""
+        found = [parameter.detach() for parameter in self.model.parameters()]
+        for parameter in self.optimizer.param_groups[0]["params"]:
+            state = self.optimizer.state[parameter]
+            found += [state["exp_avg"], state["exp_avg_sq"]]
+        return [getattr(tensor, "_local_tensor", tensor) for tensor in found]
+
+    def reset(self) -> None:
+        for tensor, kept in zip(self.state(), self.kept, strict=True):
+            tensor.copy_(kept)
+        self.guard._checker.names = self.guard.ledger.calibration.names  # type: ignore[union-attr]
+        self.guard._checker._alone = 0
+        self.guard.ledger.findings.clear()
+
+    def step(self, *, update: bool = True) -> float:
+        batch = [torch.randn(6, WIDTH, generator=self.data), torch.randn(6, 8, generator=self.data)]
+        loss = self.guard.step(self.run, batch)
+        if update:
+            self.optimizer.step()
+        self.optimizer.zero_grad()
+        return float(loss)
+
+    def run(self, batch: list[torch.Tensor]) -> torch.Tensor:
+        loss = nn.functional.mse_loss(self.model(batch[0]), batch[1])
+        if self.loader is not None:
+            self.loader, overwrite = None, self.loader
+            overwrite(batch)
+        loss.backward()
+        return loss.detach()
+
+    def trial(self, kind: str, seed: int) -> dict[str, Any]:
+        """One trial: an update, the fault, a checked step. The same seed on every rank."""
+        rng = random.Random(seed)  # noqa: S311
+        victim = rng.randrange(self.world)
+        source = (victim + 1 + rng.randrange(max(1, self.world - 1))) % self.world
+        if self.guard.ledger.steps % 2:
+            self.step()
+        self.step()
+        here = self.rank == victim
+        if here and kind in {"memory", "optimizer"}:
+            state, count = self.state(), len(list(self.model.parameters()))
+            flip_at_rest(state[:count] if kind == "memory" else state[count:], rng)
+        if here and kind == "loader":
+            self.loader = lambda batch: batch[0].data.mul_(1.5)
+        planted = Planted(
+            kind, rank=self.rank, victim=victim, source=source, world=self.world, seed=seed, skip=rng.randrange(7)
+        )
+        with planted:
+            self.step()
+        findings = list(self.guard.ledger.findings)
+        told = {"kind": kind, "shape": self.shape, "victim": victim, "seed": seed, "fired": planted.fired}
+        told |= {"found": [[one.fault_class, one.rank, one.check, one.why] for one in findings]}
+        told |= {"s": round(time.perf_counter() - T0, 1)}
+        told |= {"unchecked": dict(self.guard.ledger.unchecked), "steps": self.guard.ledger.steps}
+        self.reset()
+        return told
+
+
+import faulthandler
+def job(rank: int, world: int, store: str, shapes: list[str], trials: int, seed: int, kinds: list[str]) -> None:
+    """What one rank does."""
+    torch.set_num_threads(1); faulthandler.dump_traceback_later(40, exit=False); os.environ["GLOO_SOCKET_IFNAME"] = "lo"
+    if world > 1:
+        dist.init_process_group(
+            "gloo", store=dist.FileStore(store, world), rank=rank, world_size=world, timeout=timedelta(seconds=60)
+        )
+    for shape in shapes:
+        rig = Rig(shape, rank=rank, world=world)
+        for number in range(trials):
+            for index, kind in enumerate(kinds):
+                if world == 1 and kind in {"link", "copy"}:
+                    continue
+                told = rig.trial(kind, seed + 1000 * number + index)
+                if rank == 0:
+                    print(json.dumps(told), flush=True)  # noqa: T201
+    if world > 1:
+        dist.destroy_process_group()
+
+
+def main() -> int:
+    """Fork the ranks: torch is imported once."""
+    store, world, shapes, trials, seed, *kinds = sys.argv[1:]
+    context = multiprocessing.get_context("fork")
+    ranks = [
+        context.Process(target=job, args=(rank, int(world), store, shapes.split(","), int(trials), int(seed), kinds))
+        for rank in range(int(world))
+    ]
+    for one in ranks:
+        one.start()
+    for one in ranks:
+        one.join()
+    return max(abs(one.exitcode or 0) for one in ranks)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
