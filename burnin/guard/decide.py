@@ -117,7 +117,7 @@ ROWS = (
         fault_class=FaultClass.SOFTWARE_NONDETERMINISM,
         blame=Blame.NOBODY,
         check=Check.SUSPECT,
-        why="the same operation differs on many hosts: chips do not fail alike, libraries do",
+        why="many ranks or hosts do not repeat the step at once: chips do not fail alike, libraries do",
     ),
     _Row(
         name="transient",

@@ -9,8 +9,10 @@ import json
 import multiprocessing
 import os
 import random
+import subprocess
 import sys
 from datetime import timedelta
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -21,8 +23,44 @@ from burnin.examples.faults import Planted, flip_at_rest
 from burnin.guard import GuardConfig, ReplayGuard
 
 WIDTH = 16
-import time
-T0 = time.perf_counter()
+DEADLINE_S = 60.0
+RIGHT = {
+    "none": None,
+    "chip-transient": "chip-transient",
+    "chip-persistent": "chip-persistent",
+    "memory": "memory",
+    "optimizer": "memory",
+    "link": "link",
+    "copy": "link",
+    "software": "software-nondeterminism",
+    "loader": "software-nondeterminism",
+}
+"""Kind of fault → the class that it must be given."""
+NOBODY = frozenset({"software", "loader"})
+
+
+def mistake(told: dict[str, Any]) -> str:
+    """What is wrong with the verdict of a trial; "" when it is right."""
+    kind, found = told["kind"], told["found"]
+    want = RIGHT[kind]
+    if want is None:
+        return f"a clean step gave {found}" if found else ""
+    culprit = None if kind in NOBODY else told["victim"]
+    if [one[:2] for one in found] != [[want, culprit]]:
+        return f"{told['shape']} {kind} seed {told['seed']}: wanted {want} on {culprit}, got {found}"
+    return ""
+
+
+def run_trials(folder: Path, world: int, shapes: str, trials: int, seed: int, kinds: list[str]) -> list[dict[str, Any]]:
+    """Start the ranks, wait for them, return what they told."""
+    script = [sys.executable, __file__, str(folder / f"store-{world}"), str(world), shapes, str(trials), str(seed)]
+    root = Path(__file__).parents[2]
+    environment = {**os.environ, "PYTHONPATH": str(root), "FLEETD_GUARD_SOCKET": str(folder / "none")}
+    done = subprocess.run(
+        [*script, *kinds], capture_output=True, text=True, check=False, cwd=root, env=environment, timeout=3000
+    )
+    assert done.returncode == 0, done.stderr[-3000:]
+    return [json.loads(line) for line in done.stdout.splitlines()]
 
 
 def model_of(shape: str) -> nn.Module:
@@ -46,7 +84,7 @@ class Rig:
         self.rank, self.world, self.shape = rank, world, shape
         self.model = model_of(shape)
         self.optimizer = torch.optim.AdamW(self.model.parameters(), lr=1e-3)
-        config = GuardConfig(every=2, peer_every=peer_every, deadline_s=60.0, anomalies=False)
+        config = GuardConfig(every=2, peer_every=peer_every, deadline_s=DEADLINE_S, anomalies=False)
         self.guard = ReplayGuard(self.model, self.optimizer, config=config)
         self.data = torch.Generator().manual_seed(100 + rank)
         self.loader: Any = None
@@ -108,19 +146,18 @@ class Rig:
         findings = list(self.guard.ledger.findings)
         told = {"kind": kind, "shape": self.shape, "victim": victim, "seed": seed, "fired": planted.fired}
         told |= {"found": [[one.fault_class, one.rank, one.check, one.why] for one in findings]}
-        told |= {"s": round(time.perf_counter() - T0, 1)}
         told |= {"unchecked": dict(self.guard.ledger.unchecked), "steps": self.guard.ledger.steps}
         self.reset()
         return told
 
 
-import faulthandler
 def job(rank: int, world: int, store: str, shapes: list[str], trials: int, seed: int, kinds: list[str]) -> None:
     """What one rank does."""
-    torch.set_num_threads(1); faulthandler.dump_traceback_later(40, exit=False); os.environ["GLOO_SOCKET_IFNAME"] = "lo"
+    torch.set_num_threads(1)
+    os.environ["GLOO_SOCKET_IFNAME"] = "lo"
     if world > 1:
         dist.init_process_group(
-            "gloo", store=dist.FileStore(store, world), rank=rank, world_size=world, timeout=timedelta(seconds=60)
+            "gloo", store=dist.FileStore(store, world), rank=rank, world_size=world, timeout=timedelta(seconds=DEADLINE_S)
         )
     for shape in shapes:
         rig = Rig(shape, rank=rank, world=world)

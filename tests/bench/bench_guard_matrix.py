@@ -1,0 +1,72 @@
+"""The injection matrix of the training guard, at length: verdict and culprit, with 95 % intervals.
+
+    python tests/bench/bench_guard_matrix.py --trials 14 --json matrix.json
+
+14 trials of each cell are 308 over all. On CPU, gloo, 4 ranks; two process groups and one process.
+"""
+# ruff: noqa: T201 - a script prints its result
+
+import argparse
+import importlib.util
+import json
+import sys
+import tempfile
+from collections import defaultdict
+from pathlib import Path
+from typing import Any
+
+from burnin.chance import wilson
+
+
+def harness() -> Any:
+    """The ranks' script as a module."""
+    path = Path(__file__).parents[1] / "guard" / "gang_guard.py"
+    spec = importlib.util.spec_from_file_location("gang_guard", path)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules["gang_guard"] = module
+    spec.loader.exec_module(module)
+    return module
+
+
+def main() -> int:
+    """Run all cells; 0 when every verdict was right, 1 otherwise."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--trials", type=int, default=14)
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--json", default="-")
+    args = parser.parse_args()
+    gang = harness()
+    told = []
+    with tempfile.TemporaryDirectory() as folder:
+        for world, shape in ((1, "plain"), (4, "ddp"), (4, "fsdp2")):
+            (Path(folder) / shape).mkdir()
+            told += gang.run_trials(Path(folder) / shape, world, shape, args.trials, args.seed, list(gang.RIGHT))
+    cells: dict[str, list[str]] = defaultdict(list)
+    for one in told:
+        cells[f"{one['shape']} {one['kind']}"].append(gang.mistake(one))
+    faulty = [one for one in told if one["kind"] != "none"]
+    right = sum(not gang.mistake(one) for one in faulty)
+    hardware = [one for one in told if one["kind"] in {*gang.NOBODY, "none"}]
+    blamed = sum(any(found[0] in {"chip-transient", "chip-persistent", "memory", "link"} for found in one["found"])
+                 for one in hardware)  # fmt: skip
+    report = {
+        "trials": len(faulty),
+        "right": right,
+        "right_95": wilson(right, len(faulty)),
+        "not_hardware": len(hardware),
+        "hardware_blamed_wrongly": blamed,
+        "cells": {name: f"{sum(not one for one in found)}/{len(found)}" for name, found in sorted(cells.items())},
+        "mistakes": [one for found in cells.values() for one in found if one],
+    }
+    text = json.dumps(report, indent=1)
+    if args.json == "-":
+        print(text)
+    else:
+        Path(args.json).write_text(text + "\n", encoding="utf-8")
+    return 0 if right == len(faulty) and not blamed else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

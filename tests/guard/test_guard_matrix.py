@@ -1,0 +1,29 @@
+"""The injection matrix, in short: every kind of fault once in each kind of job; `make bench-guard` runs it at length."""
+
+import importlib.util
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+
+def harness() -> Any:
+    path = Path(__file__).with_name("gang_guard.py")
+    spec = importlib.util.spec_from_file_location("gang_guard", path)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules["gang_guard"] = module
+    spec.loader.exec_module(module)
+    return module
+
+
+@pytest.mark.timeout(400)
+@pytest.mark.parametrize(("world", "shape"), [(1, "plain"), (4, "ddp"), (4, "fsdp2")])
+def test_every_fault_gets_its_class_and_its_culprit(tmp_path: Path, world: int, shape: str) -> None:
+    gang = harness()
+    told = gang.run_trials(tmp_path, world, shape, 1, 11, list(gang.RIGHT))
+    assert len(told) == len(gang.RIGHT) - (2 if world == 1 else 0)
+    assert [one for one in map(gang.mistake, told) if one] == []
+    assert all(not one["unchecked"] for one in told)
