@@ -124,7 +124,7 @@ def total(sums: torch.Tensor, nbytes: int, seed: int) -> int:
 
 
 def checksums_on_cpu(raws: Sequence[torch.Tensor], seed: int) -> list[int]:
-    """Return the checksum of each of many flat uint8 tensors, faster than one by one: short ones share their weights."""
+    """Return the checksum of each of many flat uint8 tensors; short ones share their weights, which is faster."""
     key = derive(seed, "checksum")
     most = max((-(-raw.numel() // 4) for raw in raws if raw.numel() <= 4 * CHUNK_WORDS), default=0)
     weights = _weights(key, 0, most) if most else np.empty(0, dtype=np.uint64)

@@ -75,7 +75,7 @@ def calibrate(
     steady = [all(row[index] for row in told) for index in range(len(names))]
     operations: tuple[str, ...] = ()
     if not all(steady):
-        operations = _operations(replayer, hasher, fn, batch, start, seed)
+        operations = _operations(replayer, hasher, fn, batch, start=start, seed=seed)
     return Calibration(
         replays=replays,
         ranks=ranks.world,
@@ -105,7 +105,7 @@ def advice_of(operations: Sequence[str]) -> str:
 
 
 def _operations(
-    replayer: Replayer, hasher: Hasher, fn: StepFunction, batch: Any, start: Start, seed: int
+    replayer: Replayer, hasher: Hasher, fn: StepFunction, batch: Any, *, start: Start, seed: int
 ) -> tuple[str, ...]:
     """Replay twice, operation by operation. Nothing when that cannot be done (compiled regions may refuse it)."""
     traces = []

@@ -14,6 +14,7 @@ from burnin.guard.ranks import GoneError, Ranks, UnlikeError
 from burnin.guard.replay import REPLAY_ERRORS, Print, Replayer, StepFunction
 from burnin.guard.seen import Rerun
 from burnin.guard.state import Start
+from burnin.spec import FaultClass
 
 _T = TypeVar("_T")
 
@@ -99,10 +100,13 @@ class Checker:
             step = _Step(fn, batch, start, original, standing, changed, ask)
             with replayer.keep(start, batch, changed=changed):
                 evidence = self._evidence(step, outcome)
-            outcome.verdict = CLEAN if evidence is None else judge(evidence)
+            if evidence is None:
+                outcome.verdict = CLEAN
+                return outcome
+            outcome.verdict = judge(evidence)
             outcome.tensors = tuple(self.names[index] for index in outcome.verdict.tensors)
             if outcome.verdict.redo:
-                self._redo(step, outcome)
+                self._redo(step, right_row(evidence, outcome.verdict, self.ranks.rank), outcome)
         except GoneError as error:
             outcome.gone = str(error)
         except (RuntimeError, UncheckedError) as error:
@@ -110,7 +114,12 @@ class Checker:
         return outcome
 
     def _evidence(self, step: _Step, outcome: Outcome) -> Evidence | None:
-        """Replay, tell, and on suspicion find out more. None: nothing is suspicious. Raises UncheckedError, GoneError."""
+        """Replay, tell, and on suspicion find out more; None: nothing is suspicious.
+
+        Raises:
+            UncheckedError: a replay could not be run, here or on another rank.
+            GoneError: a rank is missing.
+        """
         replayer, ranks, ask = self._replayer, self.ranks, step.ask
         peers = ranks.world > 1 and (ask.peers or replayer.shape.joint)
         sync = peers and not replayer.shape.views
@@ -126,7 +135,7 @@ class Checker:
             return None
         rows["original"] = self._gather_row(self._row(step.original))
         rows["first"] = self._gather_row(self._row(first))
-        apart = any(one != other for one, other in zip(rows["original"], rows.get("peer_first") or rows["original"], strict=True))
+        apart = (rows.get("peer_first") or rows["original"]) != rows["original"]
         if not known["suspicious"] and not apart and False not in exact:
             return None
         return self._suspect(step, known, rows, outcome)
@@ -244,11 +253,10 @@ class Checker:
         made = self._replayer.replay(step.fn, step.batch, step.start, step.ask.seed, other=other)
         return self._row(made)
 
-    def _redo(self, step: _Step, outcome: Outcome) -> None:
-        """Compute the step again, with everything, in place of the wrong one; keep it if it came out right everywhere."""
+    def _redo(self, step: _Step, right: Row, outcome: Outcome) -> None:
+        """Compute the step again, with everything, in place of the wrong one; keep it if it is right everywhere."""
         replayer = self._replayer
         before = [parameter.grad for parameter in replayer.parameters]
-        wrong = outcome.verdict is not None and outcome.verdict.rank == self.ranks.rank
         try:
             again = self._together(
                 lambda: replayer.replay(step.fn, step.batch, step.start, step.ask.seed, sync=True), "the repetition"
@@ -258,10 +266,9 @@ class Checker:
             for parameter, grad in zip(replayer.parameters, before, strict=True):
                 parameter.grad = grad
             return
-        same = self._row(again) == self._row(step.original)
-        told = self.ranks.gather([again.post if not again.parts else 0, int(again.outside == 0), int(same or wrong)])
-        alike = len({one[0] for one in told}) == 1 or not replayer.shape.replicas
-        outcome.rolled_back = alike and all(one[1] for one in told)
+        told = self.ranks.gather([again.post, int(again.outside == 0 and self._row(again) == right)])
+        alike = len({post for post, _ in told}) == 1
+        outcome.rolled_back = alike and all(good for _, good in told)
         if outcome.rolled_back or replayer.shape.views:
             outcome.loss = again.loss
             return
@@ -287,6 +294,12 @@ class Checker:
         if failed:
             raise UncheckedError(why or f"{what} failed on rank {failed[0]}")
         return result  # type: ignore[return-value]  # it is set when nothing failed
+
+
+def right_row(evidence: Evidence, verdict: Verdict, rank: int) -> Row:
+    """Return what a rank's step should have come to: what it replays, or its peer does if it is itself to blame."""
+    own_word = verdict.fault_class is not FaultClass.CHIP_PERSISTENT or verdict.rank != rank
+    return evidence.first[rank] if own_word or not evidence.peer_first else evidence.peer_first[rank]
 
 
 def hash_pair(pair: Sequence[int]) -> int:

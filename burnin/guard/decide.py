@@ -50,7 +50,7 @@ ROWS = (
         when=lambda s: s.at_rest is Vote.MINORITY or s.decayed,
         fault_class=FaultClass.MEMORY,
         asks=_MEMORY,
-        why="parameters or optimizer state changed at rest: they differ from the other replicas' or from what they were",
+        why="parameters or optimizer state changed at rest: they differ from other replicas' or from what they were",
     ),
     _Row(
         name="state at rest, undecided",
@@ -158,7 +158,7 @@ ROWS = (
         fault_class=FaultClass.SOFTWARE_NONDETERMINISM,
         blame=Blame.NOBODY,
         check=Check.SUSPECT,
-        why="this rank does not repeat itself, and its exact test is clean: software, unless only this GPU does so again",
+        why="this rank does not repeat itself, and its exact test is clean: software, unless only this GPU goes on so",
     ),
     _Row(
         name="flaky, not tested",

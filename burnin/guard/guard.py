@@ -13,7 +13,7 @@ from burnin.guard.calibrate import calibrate
 from burnin.guard.check import Ask, Checker, Outcome
 from burnin.guard.hashes import Hasher
 from burnin.guard.judge import Verdict
-from burnin.guard.ranks import Alone, Gang, GoneError, Ranks
+from burnin.guard.ranks import Alone, Gang, GoneError, Ranks, gpu_names
 from burnin.guard.replay import REPLAY_ERRORS, Replayer, StepFunction
 from burnin.guard.report import Ledger, as_dict, as_text
 from burnin.guard.seen import Check
@@ -99,7 +99,7 @@ class ReplayGuard:
         self._replayer = Replayer(model, optimizer, shape, self._hasher)
         self._checker = Checker(self._replayer, _ranks(spread=shape.name != "plain", deadline_s=self.config.deadline_s))
         self.ledger = Ledger(notes=[shape.quiet_note] if shape.quiet_note else [])
-        self._gpus = self._gather_gpus()
+        self._gpus = gpu_names(self._checker.ranks, self._replayer.device)
         self._watches = {name: Watch(name) for name in ("loss", "gradient norm")}
         self._late_loss: torch.Tensor | None = None
         self._odd = ""
@@ -153,9 +153,7 @@ class ReplayGuard:
     def report(self) -> dict[str, Any]:
         """Return what was checked, what was not, and what was found."""
         checker = self._checker
-        return as_dict(
-            self.ledger, shape=self._replayer.shape.name, ranks=checker.ranks.world, every=self.config.every
-        )
+        return as_dict(self.ledger, shape=self._replayer.shape.name, ranks=checker.ranks.world, every=self.config.every)
 
     def report_text(self) -> str:
         """Return the same for people."""
@@ -300,18 +298,6 @@ class ReplayGuard:
 
     def _seed(self, number: int) -> int:
         return derive(self.config.seed, "guard", number)
-
-    def _gather_gpus(self) -> list[str | None]:
-        """UUIDs of the GPUs, by rank."""
-        device = self._replayer.device
-        uuid: Any = torch.cuda.get_device_properties(device).uuid if device.type == "cuda" else None
-        number = 0 if uuid is None else int(str(uuid).replace("-", ""), 16)
-        told = self._checker.ranks.gather([number >> 64, number & (1 << 64) - 1])
-        texts = [f"{(high << 64) + low:032x}" for high, low in told]
-        return [
-            None if not int(one, 16) else f"GPU-{one[:8]}-{one[8:12]}-{one[12:16]}-{one[16:20]}-{one[20:]}"
-            for one in texts
-        ]
 
 
 def _fields(config: GuardConfig) -> dict[str, Any]:

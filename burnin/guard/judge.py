@@ -106,9 +106,9 @@ def observe(evidence: Evidence) -> list[Seen]:
     found = []
     for rank in range(evidence.world):
         changed = Changed.NOTHING
-        if _at(evidence.inputs_changed, rank, False):
+        if _is(evidence.inputs_changed, rank):
             changed = Changed.INPUTS
-        elif _at(evidence.memory_changed, rank, False):
+        elif _is(evidence.memory_changed, rank):
             changed = Changed.MEMORY
         elif elsewhere:
             changed = Changed.ELSEWHERE
@@ -116,7 +116,7 @@ def observe(evidence: Evidence) -> list[Seen]:
         found.append(
             Seen(
                 at_rest=_at(rest, rank, Vote.NONE),
-                decayed=_at(evidence.decayed, rank, False),
+                decayed=_is(evidence.decayed, rank),
                 post=_at(post, rank, Vote.NONE),
                 rerun=_at(evidence.rerun, rank, Rerun.NONE),
                 r1_is_o=_equal(evidence.first, evidence.original, rank),
@@ -207,3 +207,7 @@ def _equal(one: Sequence[Row], other: Sequence[Row], rank: int) -> bool | None:
 
 def _at(values: Sequence[_T], rank: int, default: _T) -> _T:
     return values[rank] if values else default
+
+
+def _is(values: Sequence[bool], rank: int) -> bool:
+    return bool(values) and values[rank]

@@ -131,6 +131,18 @@ class Gang:
             raise GoneError(self._gone) from error
 
 
+def gpu_names(ranks: Ranks, device: torch.device) -> list[str | None]:
+    """Return the UUIDs of all ranks' GPUs, as the vendor's tools write them; None for a CPU. Raises GoneError."""
+    uuid: Any = torch.cuda.get_device_properties(device).uuid if device.type == "cuda" else None
+    number = 0 if uuid is None else int(str(uuid).replace("-", ""), 16)
+    found: list[str | None] = []
+    for high, low in ranks.gather([number >> 64, number & (1 << 64) - 1]):
+        one = f"{(high << 64) + low:032x}"
+        known = f"GPU-{one[:8]}-{one[8:12]}-{one[12:16]}-{one[16:20]}-{one[20:]}"
+        found.append(known if high or low else None)
+    return found
+
+
 def _bytes(tensor: torch.Tensor) -> torch.Tensor:
     return tensor.reshape(-1).view(torch.uint8)
 

@@ -93,11 +93,12 @@ def as_dict(ledger: Ledger, *, shape: str, ranks: int, every: int) -> dict[str, 
 def as_text(report: dict[str, Any]) -> str:
     """Return the report for people."""
     lines = [
-        f"guard: {report['verified_steps']} of {report['steps']} steps verified ({report['shape']}, {report['ranks']} "
-        f"ranks, every {report['every']}), {report['verified_by_peers']} by peers, too",
+        f"guard: {report['verified_steps']} of {report['steps']} steps verified, "
+        f"{report['verified_by_peers']} of them by peers, too",
+        f"({report['shape']}, {report['ranks']} ranks, a check every {report['every']} steps)",
         f"last verified step: {report['last_verified_step']}; checkpoints after it are unverified",
         "a fault of one step in "
-        + ", ".join(f"{1 / float(rate):.0f}: seen with {seen:.1%}" for rate, seen in report["probability_seen"].items()),
+        + ", ".join(f"{1 / float(rate):.0f}: seen with {p:.1%}" for rate, p in report["probability_seen"].items()),
     ]
     calibration = report["calibration"]
     if calibration is None:

@@ -1,4 +1,4 @@
-"""How a model is spread over ranks, as the guard sees it: plain, DDP or FSDP2. To add one: a class, a line in `shape_of`.
+"""How a model is spread over ranks: plain, DDP or FSDP2. To add one: a class here, a line in `shape_of`.
 
 A shape knows how to run a replay without the collectives, where that can be done, and how to listen to them.
 """

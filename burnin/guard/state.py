@@ -95,8 +95,15 @@ class Start:
 
 
 @contextmanager
-def keep(start: Start, *, parameters: Sequence[torch.Tensor], buffers: Sequence[torch.Tensor], batch: Any, changed: bool,
-         devices: Sequence[int]) -> Iterator[None]:  # fmt: skip
+def keep(
+    start: Start,
+    *,
+    parameters: Sequence[torch.Tensor],
+    buffers: Sequence[torch.Tensor],
+    batch: Any,
+    changed: bool,
+    devices: Sequence[int],
+) -> Iterator[None]:
     """Undo, at the end, whatever replays did: to gradients, buffers, the micro-batch and random streams.
 
     Gradients are put back by reference: replays make new ones.

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from burnin.spec import GUARD_SCHEMA, GuardFinding
 
-SOCKET = Path("/run/fleetd/agent.sock-guard")
+SOCKET = Path("/run/fleetd/agent-guard.sock")
 """Where the agent listens, unless FLEETD_GUARD_SOCKET says otherwise."""
 SEND_S = 0.2
 """Longest wait: telling is worth no more of a training step."""

@@ -96,7 +96,8 @@ def first_split(one: Sequence[Operation], other: Sequence[Operation]) -> Split |
 def unstable(one: Sequence[Operation], other: Sequence[Operation]) -> tuple[str, ...]:
     """Return the names of all operations that made different results of the same inputs, in order of appearance."""
     pairs = zip(one, other, strict=False)
-    return tuple(dict.fromkeys(a.name for a, b in pairs if a.name == b.name and a.before == b.before and a.after != b.after))
+    parted = [a.name for a, b in pairs if (a.name, a.before) == (b.name, b.before) and a.after != b.after]
+    return tuple(dict.fromkeys(parted))
 
 
 def _tensors(tree: Any) -> list[torch.Tensor]:

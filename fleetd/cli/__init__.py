@@ -25,6 +25,7 @@ COMMANDS = {
     "controller": "fleetd.cli.controller:command",
     "demo": "fleetd.cli.demo:command",
     "faults": "fleetd.cli.faults:command",
+    "guard": "fleetd.cli.guard:command",
     "host": "fleetd.cli.host:command",
     "incident": "fleetd.cli.fleetwide:incident",
     "pki": "fleetd.cli.pki:command",

@@ -42,7 +42,9 @@ def main() -> int:
     with tempfile.TemporaryDirectory() as folder:
         for world, shape in ((1, "plain"), (4, "ddp"), (4, "fsdp2")):
             (Path(folder) / shape).mkdir()
-            told += gang.run_trials(Path(folder) / shape, world, shape, args.trials, args.seed, list(gang.RIGHT))
+            told += gang.run_trials(
+                Path(folder) / shape, world, shape, trials=args.trials, seed=args.seed, kinds=list(gang.RIGHT)
+            )
     cells: dict[str, list[str]] = defaultdict(list)
     for one in told:
         cells[f"{one['shape']} {one['kind']}"].append(gang.mistake(one))

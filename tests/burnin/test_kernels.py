@@ -132,7 +132,9 @@ def test_the_tile_on_every_unit_compiles_and_reads_where_it_is(target: str, dtyp
 @pytest.mark.parametrize("target", TARGETS)
 @pytest.mark.parametrize("aligned", [True, False])
 def test_checksums_of_many_tensors_compile(target: str, aligned: bool) -> None:
-    pointers = dict.fromkeys(("partials", "addresses", "sizes"), "*i64") | dict.fromkeys(("tensor_of", "piece_of"), "*i32")
+    pointers = dict.fromkeys(("partials", "addresses", "sizes"), "*i64") | dict.fromkeys(
+        ("tensor_of", "piece_of"), "*i32"
+    )
     constants = {"ALIGNED": aligned, "PIECE": many.PIECE, "BLOCK": many.BLOCK}
     compile_for(target, many.piece_sums, constants, pointers, warps=8)
     sums = dict.fromkeys(("out", "partials", "bounds", "lengths"), "*i64")

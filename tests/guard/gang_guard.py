@@ -51,7 +51,9 @@ def mistake(told: dict[str, Any]) -> str:
     return ""
 
 
-def run_trials(folder: Path, world: int, shapes: str, trials: int, seed: int, kinds: list[str]) -> list[dict[str, Any]]:
+def run_trials(
+    folder: Path, world: int, shapes: str, *, trials: int, seed: int, kinds: list[str]
+) -> list[dict[str, Any]]:
     """Start the ranks, wait for them, return what they told."""
     script = [sys.executable, __file__, str(folder / f"store-{world}"), str(world), shapes, str(trials), str(seed)]
     root = Path(__file__).parents[2]
@@ -151,13 +153,17 @@ class Rig:
         return told
 
 
-def job(rank: int, world: int, store: str, shapes: list[str], trials: int, seed: int, kinds: list[str]) -> None:
+def job(rank: int, world: int, store: str, shapes: list[str], trials: int, seed: int, kinds: list[str]) -> None:  # noqa: PLR0917
     """What one rank does."""
     torch.set_num_threads(1)
     os.environ["GLOO_SOCKET_IFNAME"] = "lo"
     if world > 1:
         dist.init_process_group(
-            "gloo", store=dist.FileStore(store, world), rank=rank, world_size=world, timeout=timedelta(seconds=DEADLINE_S)
+            "gloo",
+            store=dist.FileStore(store, world),
+            rank=rank,
+            world_size=world,
+            timeout=timedelta(seconds=DEADLINE_S),
         )
     for shape in shapes:
         rig = Rig(shape, rank=rank, world=world)

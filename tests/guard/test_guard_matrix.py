@@ -1,4 +1,4 @@
-"""The injection matrix, in short: every kind of fault once in each kind of job; `make bench-guard` runs it at length."""
+"""The injection matrix, in short: every kind of fault once in each kind of job. `make bench-guard`: at length."""
 
 import importlib.util
 import sys
@@ -23,7 +23,7 @@ def harness() -> Any:
 @pytest.mark.parametrize(("world", "shape"), [(1, "plain"), (4, "ddp"), (4, "fsdp2")])
 def test_every_fault_gets_its_class_and_its_culprit(tmp_path: Path, world: int, shape: str) -> None:
     gang = harness()
-    told = gang.run_trials(tmp_path, world, shape, 1, 11, list(gang.RIGHT))
+    told = gang.run_trials(tmp_path, world, shape, trials=1, seed=11, kinds=list(gang.RIGHT))
     assert len(told) == len(gang.RIGHT) - (2 if world == 1 else 0)
     assert [one for one in map(gang.mistake, told) if one] == []
     assert all(not one["unchecked"] for one in told)
