@@ -93,8 +93,8 @@ def as_dict(ledger: Ledger, *, shape: str, ranks: int, every: int) -> dict[str, 
 def as_text(report: dict[str, Any]) -> str:
     """Return the report for people."""
     lines = [
-        f"guard: {report['verified_steps']} of {report['steps']} steps verified, "
-        f"{report['verified_by_peers']} of them by peers, too",
+        f"guard: {report['verified_steps']} of {report['steps']} steps verified",
+        f"of these by peers, too: {report['verified_by_peers']}",
         f"({report['shape']}, {report['ranks']} ranks, a check every {report['every']} steps)",
         f"last verified step: {report['last_verified_step']}; checkpoints after it are unverified",
         "a fault of one step in "

@@ -53,14 +53,14 @@ class Admission:
 def parse(line: object) -> Report:
     """Read one JSON object. Raises ValueError with one line that says what is wrong."""
     if not isinstance(line, dict) or line.get("schema") != GUARD_SCHEMA:
-        raise ValueError(f"schema is not {GUARD_SCHEMA}")  # noqa: TRY004 - as much no report as the others
+        raise ValueError(f"schema is not {GUARD_SCHEMA}")
     code, check, gpu, rank, step, why = (line.get(key) for key in ("code", "check", "gpu", "rank", "step", "why"))
     if code not in _CLASSES or check not in _CHECKS:
         raise ValueError("code or check is none of those that the guard sends")
-    if not (gpu is None or isinstance(gpu, str)) or not (rank is None or isinstance(rank, int)):
-        raise ValueError("gpu is text or null, rank a number or null")
+    if not isinstance(gpu, str | None) or not isinstance(rank, int | None):
+        raise ValueError("gpu is text or null, rank a number or null")  # noqa: TRY004 - as much no report as the others
     if not isinstance(step, int) or not isinstance(why, str):
-        raise ValueError("step is a number, why is text")
+        raise ValueError("step is a number, why is text")  # noqa: TRY004
     said = "".join(one if one.isprintable() else " " for one in why)[:_WHY_MAX]
     return Report(code=code, check=check, gpu=None if gpu is None else GpuId(gpu), rank=rank, step=step, why=said)
 
