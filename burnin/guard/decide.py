@@ -28,7 +28,7 @@ class _Row:
 
 _EXACT = ("gemm.exact", "gemm.vote")
 _LINK = ("collective.exact", "copy")
-_MEMORY = ("hbm",)
+_MEMORY = ("hbm", "collective.exact", "copy")
 
 
 def _flaky(seen: Seen) -> bool:
@@ -45,12 +45,21 @@ def _apart(seen: Seen) -> bool:
 
 
 ROWS = (
+    # Before what is at rest: a link that has been wrong since the last check has let the replicas drift apart.
+    _Row(
+        name="collective, minority",
+        when=lambda s: s.post is Vote.MINORITY,
+        fault_class=FaultClass.LINK,
+        asks=_LINK,
+        redo=True,
+        why="after the collective this rank has something else than the majority: link, copy or memory",
+    ),
     _Row(
         name="state at rest, minority",
         when=lambda s: s.at_rest is Vote.MINORITY or s.decayed,
         fault_class=FaultClass.MEMORY,
         asks=_MEMORY,
-        why="parameters or optimizer state changed at rest: they differ from other replicas' or from what they were",
+        why="parameters or optimizer state changed at rest, or a collective went wrong in a step that was not checked",
     ),
     _Row(
         name="state at rest, undecided",
@@ -60,14 +69,6 @@ ROWS = (
         check=Check.SUSPECT,
         asks=_MEMORY,
         why="replicas differ at rest, and there is no majority to say which is right",
-    ),
-    _Row(
-        name="collective, minority",
-        when=lambda s: s.post is Vote.MINORITY,
-        fault_class=FaultClass.LINK,
-        asks=_LINK,
-        redo=True,
-        why="after the collective this rank has something else than the majority: link, copy or memory",
     ),
     _Row(
         name="collective, undecided",

@@ -62,6 +62,10 @@ class Hasher:
     def _wait(self, device: torch.device) -> None:
         event: Any = torch.cuda.Event()  # type: ignore[no-untyped-call]
         event.record(torch.cuda.current_stream(device))
+        self.wait_for(event)
+
+    def wait_for(self, event: Any) -> None:
+        """Wait for an event that was recorded on a device. Raises LateError."""
         until_s = self._monotonic() + self._deadline_s
         while not any(event.query() for _ in range(POLL_TURNS)):
             if self._monotonic() > until_s:
