@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 SETUP_INPUTS := pyproject.toml constraints.txt
 
-.PHONY: help deps demo test e2e lint protos swarm clean bench-checksum bench-gemm bench-faults bench-world bench-agent bench-power
+.PHONY: help deps demo test e2e lint protos swarm clean bench-checksum bench-gemm bench-faults bench-world bench-agent bench-power bench-guard
 
 help:  ## list the targets
 	@grep -hE '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | sort
@@ -56,6 +56,10 @@ bench-power: $(STAMP)  ## power control: the slow forms of its acceptance tests 
 
 bench-agent: $(STAMP)  ## agent with 8 fake GPUs of either vendor: CPU, memory, latency of /metrics, growth (7 minutes)
 	@$(BIN)/python tests/bench/bench_agent.py 60
+
+bench-guard: $(STAMP)  ## training guard: 308 planted faults on the CPU; cost and false alarms on a GPU, where there is one
+	@$(BIN)/python tests/bench/bench_guard_matrix.py
+	@$(BIN)/python tests/bench/bench_guard.py || test $$? = 3
 
 clean:  ## remove the virtual environment and caches
 	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .import_linter_cache build dist

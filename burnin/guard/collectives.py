@@ -15,6 +15,9 @@ from burnin.guard.hashes import Hasher
 from burnin.guard.records import Record, Records, block_magnitudes, block_sums
 
 _Future = torch.futures.Future[torch.Tensor]
+# The second name of each is that of torch before 2.12, which later releases warn of.
+_gather: Any = getattr(dist, "all_gather_single", None) or dist.all_gather_into_tensor
+_scatter: Any = getattr(dist, "reduce_scatter_single", None) or dist.reduce_scatter_tensor
 
 
 class DdpEar:
@@ -148,7 +151,7 @@ class _AllGather(_Heard):
         self, output_tensor: torch.Tensor, input_tensor: torch.Tensor, group: Any, *, async_op: bool = False
     ) -> Any:
         """Gather."""
-        work = dist.all_gather_into_tensor(output_tensor, input_tensor, group=group, async_op=async_op)
+        work = _gather(output_tensor, input_tensor, group=group, async_op=async_op)
         records = self._ear.records
         if records is not None:
             if work is not None:
@@ -173,7 +176,7 @@ class _ReduceScatter(_Heard):
             number = sum(name.startswith(f"{self._name}#") for name in records.names)
             records.names.append(f"{self._name}#{number}")
             records.calls.append(record)
-        work = dist.reduce_scatter_tensor(output_tensor, input_tensor, op=op, group=group, async_op=async_op)
+        work = _scatter(output_tensor, input_tensor, op=op, group=group, async_op=async_op)
         if record is not None and records is not None:
             if work is not None:
                 work.wait()

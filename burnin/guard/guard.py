@@ -13,12 +13,12 @@ from burnin.guard.calibrate import calibrate
 from burnin.guard.check import Ask, Checker, Outcome
 from burnin.guard.hashes import Hasher
 from burnin.guard.judge import Verdict
+from burnin.guard.late import LateLoss
 from burnin.guard.ranks import Alone, Gang, GoneError, Ranks, gpu_names
 from burnin.guard.replay import REPLAY_ERRORS, Replayer, StepFunction
 from burnin.guard.report import Ledger, as_dict, as_text
 from burnin.guard.seen import Check
 from burnin.guard.shapes import shape_of
-from burnin.guard.state import tensors_of
 from burnin.guard.tell import tell_agent
 from burnin.spec import FaultClass, GuardFinding
 from burnin.words import derive
@@ -101,7 +101,7 @@ class ReplayGuard:
         self.ledger = Ledger(notes=[shape.quiet_note] if shape.quiet_note else [])
         self._gpus = gpu_names(self._checker.ranks, self._replayer.device)
         self._watches = {name: Watch(name) for name in ("loss", "gradient norm")}
-        self._late_loss: torch.Tensor | None = None
+        self._late_loss = LateLoss()
         self._odd = ""
         self._armed = ""
         self._checks = 0
@@ -181,17 +181,9 @@ class ReplayGuard:
         return armed or (f"rank {odd[0]} saw an anomaly" if odd else "")
 
     def _look(self, loss: Any) -> None:
-        """Look at the loss: on a GPU at that of the step before, which is there without waiting."""
-        now = next(iter(tensors_of(loss)), None)
-        late, self._late_loss = self._late_loss, None
-        if now is not None and now.numel() == 1:
-            now = now.detach()
-            if now.is_cuda:
-                self._late_loss = now.to("cpu", non_blocking=True) if late is None or late.is_cpu else now
-            else:
-                late = now
-        if late is not None:
-            self._odd = self._odd or self._watches["loss"].see(float(late))
+        value = self._late_loss.take(loss)
+        if value is not None:
+            self._odd = self._odd or self._watches["loss"].see(value)
 
     def _calibrate(self, fn: StepFunction, batch: Any, number: int) -> Any:
         replayer, seed = self._replayer, self._seed(number)

@@ -40,13 +40,25 @@ class Hasher:
         raws = [
             torch.empty(0, dtype=torch.uint8) if tensor is None else cs.raw_bytes(local(tensor)) for tensor in tensors
         ]
-        device = next((raw.device for raw in raws if raw.is_cuda), None)
-        if device is not None and have_triton() and all(raw.device == device or not raw.numel() for raw in raws):
-            out = torch.empty(len(raws), dtype=torch.int64, device=device)
-            lengths = [cs.signed64(cs.length_term(raw.numel(), seed)) for raw in raws]
-            checksums_on_device(out, raws, lengths, derive(seed, "checksum"), self._plans)
+        here = [index for index, raw in enumerate(raws) if not (raw.is_cuda and have_triton())]
+        on_cpu = cs.checksums_on_cpu([raws[index] for index in here], seed)
+        values = torch.tensor([cs.signed64(one) for one in on_cpu], dtype=torch.int64)
+        there = [index for index, raw in enumerate(raws) if raw.is_cuda and have_triton()]
+        if not there:
+            return values
+        device = raws[there[0]].device
+        out = torch.empty(len(raws), dtype=torch.int64, device=device)
+        self._launch(out[: len(there)], [raws[index] for index in there], seed)
+        if not here:
             return out
-        return torch.tensor([cs.signed64(one) for one in cs.checksums_on_cpu(raws, seed)], dtype=torch.int64)
+        # Some lie on the CPU (the step counts of an optimizer): put all in order.
+        out[len(there) :] = values.to(device)
+        order = torch.tensor([*there, *here])
+        return out[torch.argsort(order).to(device)]
+
+    def _launch(self, out: torch.Tensor, raws: Sequence[torch.Tensor], seed: int) -> None:
+        lengths = [cs.signed64(cs.length_term(raw.numel(), seed)) for raw in raws]
+        checksums_on_device(out, raws, lengths, derive(seed, "checksum"), self._plans)
 
     def read(self, slots: Sequence[torch.Tensor]) -> list[int]:
         """Wait for what `begin` returned, one list after the other. Raises LateError: the device hangs."""

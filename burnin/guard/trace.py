@@ -51,16 +51,23 @@ class Tracer(TorchDispatchMode):  # type: ignore[no-untyped-call]
         self._hasher = hasher
         self._see = see
         self.operations: list[Operation] = []
+        self._unwritten: set[int] = set()
         self.cut = False
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         """Run one operation and write down what it did."""
         del types
         inputs = _tensors((args, kwargs))
-        before = self._digest(inputs)
+        # What was allocated and never written is no input yet: `bernoulli_` of dropout fills such a tensor.
+        before = self._digest([tensor for tensor in inputs if tensor.data_ptr() not in self._unwritten])
         result = func(*args, **(kwargs or {}))
         name = str(func)
-        if name.split(".")[1] in _UNWRITTEN or name.startswith(("prim.", "c10d.")):
+        outputs = {tensor.data_ptr() for tensor in _tensors(result)}
+        if name.split(".")[1] in _UNWRITTEN:
+            self._unwritten |= outputs
+            return result
+        self._unwritten -= outputs
+        if name.startswith(("prim.", "c10d.")):
             return result
         if len(self.operations) >= OPERATIONS_MAX:
             self.cut = True

@@ -133,7 +133,9 @@ def launch(
         plans[sizes, out.device] = plan_of(sizes, out.device)
     plan = plans[sizes, out.device]
     addresses = [raw.data_ptr() if raw.numel() else 0 for raw in raws]
-    told = torch.tensor([addresses, list(lengths)], dtype=torch.int64).to(out.device)
+    # Pinned: a copy from other memory would wait for everything that the stream has still to do.
+    told = torch.tensor([addresses, list(lengths)], dtype=torch.int64, pin_memory=out.is_cuda)
+    told = told.to(out.device, non_blocking=True)
     partials = torch.empty(len(plan.tensor_of), dtype=torch.int64, device=out.device)
     piece_sums[(len(plan.tensor_of),)](
         partials,

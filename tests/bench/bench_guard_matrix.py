@@ -2,13 +2,15 @@
 
     python tests/bench/bench_guard_matrix.py --trials 14 --json matrix.json
 
-14 trials of each cell are 308 over all. On CPU, gloo, 4 ranks; two process groups and one process.
+14 trials of each cell are 308 over all. On CPU, gloo, 4 ranks; two process groups and one process. With --nccl on all
+GPUs (at least two), DDP and FSDP2 only.
 """
 # ruff: noqa: T201 - a script prints its result
 
 import argparse
 import importlib.util
 import json
+import os
 import sys
 import tempfile
 from collections import defaultdict
@@ -35,12 +37,19 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--trials", type=int, default=14)
     parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--nccl", action="store_true")
     parser.add_argument("--json", default="-")
     args = parser.parse_args()
+    jobs = [(1, "plain"), (4, "ddp"), (4, "fsdp2")]
+    if args.nccl:
+        os.environ["GUARD_DEVICE"] = "cuda"
+        os.environ.setdefault("NCCL_NVLS_ENABLE", "0")
+        world = len(list(Path("/dev").glob("nvidia[0-9]*")))  # CUDA must not be touched before the ranks fork
+        jobs = [(world, "ddp"), (world, "fsdp2")]
     gang = harness()
     told = []
     with tempfile.TemporaryDirectory() as folder:
-        for world, shape in ((1, "plain"), (4, "ddp"), (4, "fsdp2")):
+        for world, shape in jobs:
             (Path(folder) / shape).mkdir()
             told += gang.run_trials(
                 Path(folder) / shape, world, shape, trials=args.trials, seed=args.seed, kinds=list(gang.RIGHT)

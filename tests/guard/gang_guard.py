@@ -2,7 +2,7 @@
 
     python tests/guard/gang_guard.py STORE WORLD SHAPE[,SHAPE] TRIALS SEED KIND...
 
-Prints one JSON object a trial (rank 0). Needs no GPU: gloo.
+Prints one JSON object a trial (rank 0). On CPU with gloo; with GUARD_DEVICE=cuda on as many GPUs with NCCL.
 """
 
 import json
@@ -11,6 +11,7 @@ import os
 import random
 import subprocess
 import sys
+from collections.abc import Iterator
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -37,6 +38,8 @@ RIGHT = {
 }
 """Kind of fault → the class that it must be given."""
 NOBODY = frozenset({"software", "loader"})
+PAIR = 2
+DEVICE = os.environ.get("GUARD_DEVICE", "cpu")
 
 
 def mistake(told: dict[str, Any]) -> str:
@@ -45,7 +48,9 @@ def mistake(told: dict[str, Any]) -> str:
     want = RIGHT[kind]
     if want is None:
         return f"a clean step gave {found}" if found else ""
-    culprit = None if kind in NOBODY else told["victim"]
+    # Of two ranks that differ after a collective, though every transfer between them is right, none is to blame.
+    nobody = kind in NOBODY or (kind == "copy" and told["world"] == PAIR)
+    culprit = None if nobody else told["victim"]
     if [one[:2] for one in found] != [[want, culprit]]:
         return f"{told['shape']} {kind} seed {told['seed']}: wanted {want} on {culprit}, got {found}"
     return ""
@@ -68,6 +73,7 @@ def run_trials(
 def model_of(shape: str) -> nn.Module:
     torch.manual_seed(3)
     model = nn.Sequential(nn.Linear(WIDTH, 32), nn.GELU(), nn.Linear(32, WIDTH), nn.GELU(), nn.Linear(WIDTH, 8))
+    model.to(DEVICE)
     if shape == "ddp":
         return nn.parallel.DistributedDataParallel(model, bucket_cap_mb=0.002)
     if shape == "fsdp2":
@@ -85,6 +91,7 @@ class Rig:
     def __init__(self, shape: str, *, rank: int, world: int, peer_every: int = 1) -> None:
         self.rank, self.world, self.shape = rank, world, shape
         self.model = model_of(shape)
+        self.dies = self.calls = 0
         self.optimizer = torch.optim.AdamW(self.model.parameters(), lr=1e-3)
         config = GuardConfig(every=2, peer_every=peer_every, deadline_s=DEADLINE_S, anomalies=False)
         self.guard = ReplayGuard(self.model, self.optimizer, config=config)
@@ -112,6 +119,8 @@ class Rig:
 
     def step(self, *, update: bool = True) -> float:
         batch = [torch.randn(6, WIDTH, generator=self.data), torch.randn(6, 8, generator=self.data)]
+        batch = [one.to(DEVICE) for one in batch]
+        self.calls = 0
         loss = self.guard.step(self.run, batch)
         if update:
             self.optimizer.step()
@@ -120,11 +129,22 @@ class Rig:
 
     def run(self, batch: list[torch.Tensor]) -> torch.Tensor:
         loss = nn.functional.mse_loss(self.model(batch[0]), batch[1])
+        self.calls += 1
+        if self.calls == self.dies:
+            os._exit(0)
         if self.loader is not None:
             self.loader, overwrite = None, self.loader
             overwrite(batch)
         loss.backward()
         return loss.detach()
+
+    def death(self) -> dict[str, Any]:
+        """The last rank ends in the middle of the replay of a checked step; the others return from it."""
+        while self.guard.ledger.steps % 2 == 0:
+            self.step()
+        self.dies = 2 if self.rank == self.world - 1 else 0
+        loss = self.step(update=False)
+        return {"loss": loss, **self.guard.report()}
 
     def trial(self, kind: str, seed: int) -> dict[str, Any]:
         """One trial: an update, the fault, a checked step. The same seed on every rank."""
@@ -146,20 +166,40 @@ class Rig:
         with planted:
             self.step()
         findings = list(self.guard.ledger.findings)
-        told = {"kind": kind, "shape": self.shape, "victim": victim, "seed": seed, "fired": planted.fired}
+        told = {
+            "kind": kind,
+            "shape": self.shape,
+            "world": self.world,
+            "victim": victim,
+            "seed": seed,
+            "fired": planted.fired,
+        }
         told |= {"found": [[one.fault_class, one.rank, one.check, one.why] for one in findings]}
         told |= {"unchecked": dict(self.guard.ledger.unchecked), "steps": self.guard.ledger.steps}
         self.reset()
         return told
 
 
+def rounds(rig: Rig, trials: int, seed: int, kinds: list[str]) -> Iterator[dict[str, Any]]:
+    """All trials of one job."""
+    if kinds == ["death"]:
+        yield rig.death()
+        return
+    for number in range(trials):
+        for index, kind in enumerate(kinds):
+            if rig.world > 1 or kind not in {"link", "copy"}:
+                yield rig.trial(kind, seed + 1000 * number + index)
+
+
 def job(rank: int, world: int, store: str, shapes: list[str], trials: int, seed: int, kinds: list[str]) -> None:  # noqa: PLR0917
     """What one rank does."""
     torch.set_num_threads(1)
     os.environ["GLOO_SOCKET_IFNAME"] = "lo"
+    if DEVICE == "cuda":
+        torch.cuda.set_device(rank)
     if world > 1:
         dist.init_process_group(
-            "gloo",
+            "cpu:gloo,cuda:nccl" if DEVICE == "cuda" else "gloo",
             store=dist.FileStore(store, world),
             rank=rank,
             world_size=world,
@@ -167,13 +207,11 @@ def job(rank: int, world: int, store: str, shapes: list[str], trials: int, seed:
         )
     for shape in shapes:
         rig = Rig(shape, rank=rank, world=world)
-        for number in range(trials):
-            for index, kind in enumerate(kinds):
-                if world == 1 and kind in {"link", "copy"}:
-                    continue
-                told = rig.trial(kind, seed + 1000 * number + index)
-                if rank == 0:
-                    print(json.dumps(told), flush=True)  # noqa: T201
+        for told in rounds(rig, trials, seed, kinds):
+            if rank == 0:
+                print(json.dumps(told), flush=True)  # noqa: T201
+        if kinds == ["death"]:
+            os._exit(0)  # without a word to a group that has lost a rank
     if world > 1:
         dist.destroy_process_group()
 

@@ -27,3 +27,14 @@ def test_every_fault_gets_its_class_and_its_culprit(tmp_path: Path, world: int, 
     assert len(told) == len(gang.RIGHT) - (2 if world == 1 else 0)
     assert [one for one in map(gang.mistake, told) if one] == []
     assert all(not one["unchecked"] for one in told)
+
+
+@pytest.mark.timeout(400)
+@pytest.mark.parametrize("shape", ["ddp", "fsdp2"])
+def test_a_rank_that_dies_in_a_replay_leaves_the_others_unchecked_and_never_hanging(tmp_path: Path, shape: str) -> None:
+    gang = harness()
+    (told,) = gang.run_trials(tmp_path, 3, shape, trials=1, seed=1, kinds=["death"])
+    assert told["loss"] > 0
+    assert told["findings"] == []
+    assert told["unchecked"] != {}
+    assert told["last_verified_step"] in {None, told["steps"] - 2}
