@@ -18,7 +18,7 @@ from burnin.guard.ranks import Alone, Gang, GoneError, Ranks, gpu_names
 from burnin.guard.replay import REPLAY_ERRORS, Replayer, StepFunction
 from burnin.guard.report import Ledger, as_dict, as_text
 from burnin.guard.seen import Check
-from burnin.guard.shapes import shape_of
+from burnin.guard.shapes import Shape, shape_of
 from burnin.guard.tell import tell_agent
 from burnin.spec import FaultClass, GuardFinding
 from burnin.words import derive
@@ -97,8 +97,11 @@ class ReplayGuard:
         self._hasher = Hasher(monotonic=monotonic, deadline_s=self.config.deadline_s)
         shape = shape_of(model, self._hasher, comm_hook=comm_hook)
         self._replayer = Replayer(model, optimizer, shape, self._hasher)
-        self._checker = Checker(self._replayer, _ranks(spread=shape.name != "plain", deadline_s=self.config.deadline_s))
+        self._checker = Checker(self._replayer, _ranks(shape, deadline_s=self.config.deadline_s))
         self.ledger = Ledger(notes=[shape.quiet_note] if shape.quiet_note else [])
+        if shape.part:
+            self._checker.severed = True
+            self.ledger.notes.append("ranks are not compared: DDP's process group is not that of all ranks")
         self._gpus = gpu_names(self._checker.ranks, self._replayer.device)
         self._watches = {name: Watch(name) for name in ("loss", "gradient norm")}
         self._late_loss = LateLoss()
@@ -143,8 +146,9 @@ class ReplayGuard:
         return guarded
 
     def saw_gradient_norm(self, norm: float) -> None:
-        """Say what gradient norm the program computed anyway (to clip it): a jump makes the next step a checked one."""
-        self._odd = self._odd or self._watches["gradient norm"].see(norm)
+        """Say what gradient norm the program computed anyway (to clip it): a jump makes a step soon a checked one."""
+        if self.config.anomalies:
+            self._odd = self._odd or self._watches["gradient norm"].see(norm)
 
     def probability_seen(self, rate: float) -> float:
         """See `burnin.guard.report.Ledger.probability_seen`."""
@@ -198,6 +202,8 @@ class ReplayGuard:
             original = replayer.prints(loss, records, seed)
             changed = replayer.inputs(batch, seed) != before
             with replayer.keep(start, batch, changed=changed):
+                told = self._checker.ranks.gather([original.post])
+                self._checker.post_alike = replayer.shape.replicas or len({post for (post,) in told}) == 1
                 found = calibrate(
                     replayer, self._checker.ranks, self._hasher, fn, batch,
                     start=start, original=original, seed=seed, replays=self.config.replays,
@@ -210,6 +216,8 @@ class ReplayGuard:
         else:
             self.ledger.calibration = found
             self._checker.names = found.names
+            if not self._checker.post_alike:
+                self.ledger.notes.append("collectives: ranks gather different tensors, which are not compared")
             if not self._steady_state:
                 self.ledger.notes.append("state at rest is not checked: the program changes it between two steps")
             for rank in found.odd_ranks:
@@ -285,7 +293,7 @@ class ReplayGuard:
             self.ledger.notes.append(self._off)
         elif self._checker.ranks.world > 1:
             self._gpus = [self._gpus[self._checker.ranks.rank]]
-            self._checker.ranks = Alone()
+            self._checker.ranks, self._checker.severed = Alone(), True
             self.ledger.notes.append("peers and collectives are not checked any more")
 
     def _seed(self, number: int) -> int:
@@ -296,8 +304,8 @@ def _fields(config: GuardConfig) -> dict[str, Any]:
     return {name: getattr(config, name) for name in GuardConfig.__dataclass_fields__}
 
 
-def _ranks(*, spread: bool, deadline_s: float) -> Ranks:
-    return Gang(deadline_s=deadline_s) if spread else Alone()
+def _ranks(shape: Shape, *, deadline_s: float) -> Ranks:
+    return Alone() if shape.name == "plain" or shape.part else Gang(deadline_s=deadline_s)
 
 
 def _suspect(rank: int, why: str) -> Verdict:

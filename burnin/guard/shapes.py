@@ -8,6 +8,7 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any, Protocol
 
 import torch
+import torch.distributed as dist
 from torch.nn.parallel import DistributedDataParallel
 
 from burnin.guard.collectives import DdpEar, FsdpEar
@@ -25,6 +26,8 @@ class Shape(Protocol):
     """Whether a replay takes all ranks: parameters have to be gathered."""
     views: bool
     """Whether a run with collectives writes into the gradients of the run before it."""
+    part: bool
+    """Whether it belongs to some of the job's ranks only."""
     quiet_note: str
     """What of the collectives is not checked, and why; "" when they are."""
 
@@ -41,7 +44,7 @@ class Shape(Protocol):
 class Plain:
     """One process with the whole model."""
 
-    name, replicas, joint, views, quiet_note = "plain", False, False, False, ""
+    name, replicas, joint, views, part, quiet_note = "plain", False, False, False, False, ""
 
     def quiet(self) -> AbstractContextManager[None]:
         """There are no collectives."""
@@ -70,6 +73,7 @@ class Ddp:
         # Without an ear, the gradients before the collective are never seen: replays run it, too, and compare after it.
         self.joint = bool(self._ear.note)
         self.views = bool(model.gradient_as_bucket_view)
+        self.part = dist.get_world_size(model.process_group) != dist.get_world_size()
 
     @contextmanager
     def quiet(self) -> Iterator[None]:
@@ -94,9 +98,9 @@ class Ddp:
 
 
 class Fsdp:
-    """Parameters in shards, gathered for each use: every rank joins a replay."""
+    """Parameters in shards, gathered for each use: all ranks join a replay. The all-reduce of HSDP is not followed."""
 
-    name, replicas, joint, views = "fsdp2", False, True, False
+    name, replicas, joint, views, part = "fsdp2", False, True, False, False
 
     def __init__(self, model: Any, hasher: Hasher) -> None:
         self._model = model
