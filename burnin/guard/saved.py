@@ -3,6 +3,7 @@
 import importlib
 from collections.abc import Callable
 from pathlib import Path
+from pickle import UnpicklingError  # noqa: TID251 - the name of an error; torch reads with weights_only
 from typing import Any
 
 import torch
@@ -34,10 +35,8 @@ def load_step(path: Path | str) -> dict[str, Any]:
     """Read a saved step; nothing in it is run. Raises SpecError."""
     try:
         saved = torch.load(path, map_location="cpu", weights_only=True)
-    except (OSError, RuntimeError, ValueError, KeyError, EOFError) as error:
-        raise SpecError(
-            f"{path}: not a saved step ({str(error).splitlines()[0]:.100}); make one with save_step"
-        ) from None
+    except (OSError, RuntimeError, ValueError, KeyError, EOFError, UnpicklingError) as error:
+        raise SpecError(f"{path}: not a saved step ({_first(error)}); make one with save_step") from None
     if not isinstance(saved, dict) or saved.get("schema") != SCHEMA:
         raise SpecError(f"{path}: not a saved step of this version; make one with burnin.guard.save_step")
     return saved
@@ -62,7 +61,7 @@ def trace_step(saved: dict[str, Any], build: Build, device: torch.device, hasher
     try:
         model.load_state_dict(saved["state"])
     except RuntimeError as error:
-        raise SpecError(f"the model that was built is not the saved one: {str(error).splitlines()[0]:.200}") from None
+        raise SpecError(f"the model that was built is not the saved one: {_first(error)}") from None
     model.to(device)
     torch.set_rng_state(saved["cpu"])
     if device.type == "cuda" and saved["cuda"] is not None:
@@ -96,3 +95,7 @@ def bisect(saved: dict[str, Any], build: Build, devices: tuple[torch.device, tor
         if split is not None:
             return split, len(first)
     return None, len(first)
+
+
+def _first(error: BaseException) -> str:
+    return (str(error).strip() or type(error).__name__).splitlines()[0][:100]
