@@ -1,6 +1,7 @@
 """A training step in a file, and replaying it operation by operation: on two devices, or twice on one."""
 
 import importlib
+import zipfile
 from collections.abc import Callable
 from pathlib import Path
 from pickle import UnpicklingError  # noqa: TID251 - the name of an error; torch reads with weights_only
@@ -33,9 +34,11 @@ def save_step(path: Path | str, model: torch.nn.Module, batch: Any) -> None:
 
 def load_step(path: Path | str) -> dict[str, Any]:
     """Read a saved step; nothing in it is run. Raises SpecError."""
+    if not zipfile.is_zipfile(path):
+        raise SpecError(f"{path}: not a saved step, or not there; make one with burnin.guard.save_step")
     try:
         saved = torch.load(path, map_location="cpu", weights_only=True)
-    except (OSError, RuntimeError, ValueError, KeyError, EOFError, UnpicklingError) as error:
+    except (OSError, RuntimeError, ValueError, UnpicklingError) as error:
         raise SpecError(f"{path}: not a saved step ({_first(error)}); make one with save_step") from None
     if not isinstance(saved, dict) or saved.get("schema") != SCHEMA:
         raise SpecError(f"{path}: not a saved step of this version; make one with burnin.guard.save_step")

@@ -136,7 +136,8 @@ def test_many_flaky_ranks_are_software_even_if_peers_agree_by_chance() -> None:
     verdict = judge(
         Evidence(
             world=4, original=rows(), first=[BAD, BAD, BAD, GOOD],
-            second=[(7, 2, 3), (8, 2, 3), (1, 7, 3), GOOD], peer_first=rows(), peer_second=rows(), peers=(1, 2, 3, 0), exact=[False, True, True, True],
+            second=[(7, 2, 3), (8, 2, 3), (1, 7, 3), GOOD], peer_first=rows(), peer_second=rows(),
+            peers=(1, 2, 3, 0), exact=[False, True, True, True],
         )
     )  # fmt: skip
     assert (verdict.fault_class, verdict.rank) == (FaultClass.SOFTWARE_NONDETERMINISM, None)
