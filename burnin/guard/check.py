@@ -240,12 +240,15 @@ class Checker:
 
     def _peer_runs(self, step: _Step, by: int, outcome: Outcome) -> list[Row]:
         """Every rank replays the step of the rank `by` before it; returns the results by the rank whose step it is."""
-        outcome.peers = True
+        if why := self._replayer.shape.no_peers:
+            outcome.unchecked.append(why)
+            return []
         if len({int(one[0]) for one in self.ranks.gather([int(step.start.accumulated)])} | {0}) > 1:
             outcome.unchecked.append("peers: gradients were accumulated before the step, which only its own rank has")
             return []
         try:
-            other = self.ranks.rotate(step.start.held_batch, step.start.streams, by)
+            buffers = step.start.held_buffers if self._replayer.shape.ships_buffers else []
+            other = self.ranks.rotate([*step.start.held_batch, *buffers], step.start.streams, by)
         except UnlikeError as error:
             outcome.unchecked.append(f"peers: {error}")
             return []
@@ -254,6 +257,7 @@ class Checker:
         except UncheckedError as error:
             outcome.unchecked.append(f"peers: {error}")
             return []
+        outcome.peers = True
         computed = self._gather_row(made)
         return [computed[(rank + by) % self.ranks.world] for rank in range(self.ranks.world)]
 

@@ -109,7 +109,8 @@ class ReplayGuard:
         self._armed = ""
         self._checks = 0
         self._off = ""
-        self._standing: tuple[int, int] | None = None
+        self._standing: tuple[int, tuple[int, int]] | None = None
+        """The step that begins with this state, and the state after the update before it."""
         self._steady_state = True
         if hasattr(optimizer, "register_step_post_hook"):
             optimizer.register_step_post_hook(self._updated)
@@ -198,7 +199,8 @@ class ReplayGuard:
         before = replayer.inputs(batch, seed)
         loss, records = replayer.run(fn, batch, seed)
         try:
-            self._steady_state = self._standing is None or self._standing == replayer.standing(seed)
+            expected = self._expected(number)
+            self._steady_state = expected is None or expected == replayer.standing(seed)
             original = replayer.prints(loss, records, seed)
             changed = replayer.inputs(batch, seed) != before
             with replayer.keep(start, batch, changed=changed):
@@ -235,7 +237,7 @@ class ReplayGuard:
             peers=world > 1 and not rest,
             exact=not rest,
             by=1 if world == 1 else 1 + turn % (world - 1),
-            standing=self._standing if self._steady_state else None,
+            standing=self._expected(number) if self._steady_state else None,
         )
         self._standing = None
         outcome = self._checker.check(fn, batch, ask)
@@ -281,9 +283,13 @@ class ReplayGuard:
         near = number == self.config.calibrate_at or (number % self.config.every == 0 and self.ledger.calibration)
         if near and not self._off and self._steady_state:
             try:
-                self._standing = self._replayer.standing(self._seed(number))
+                self._standing = number, self._replayer.standing(self._seed(number))
             except RuntimeError as error:  # out of memory, a device that hangs
                 self.ledger.skip(f"state at rest: {error}")
+
+    def _expected(self, number: int) -> tuple[int, int] | None:
+        """What parameters and optimizer state must be before a step; None: there was no update right before it."""
+        return self._standing[1] if self._standing is not None and self._standing[0] == number else None
 
     def _lost(self, why: str) -> None:
         """Another rank is gone: go on alone where a step can be replayed alone."""

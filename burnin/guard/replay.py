@@ -9,7 +9,7 @@ import torch
 from burnin.guard.hashes import Hasher, digest, local
 from burnin.guard.records import Records, outside
 from burnin.guard.shapes import Shape
-from burnin.guard.state import Start, Streams, keep, tensors_of
+from burnin.guard.state import Start, Streams, keep, tensors_of, with_tensors
 
 StepFunction = Callable[[Any], Any]
 """Micro-batch → loss; runs forward and backward."""
@@ -107,12 +107,19 @@ class Replayer:
             start: the state before it.
             seed: of the fingerprints.
             sync: with the collectives, where they could be left out.
-            other: micro-batch and random streams of another rank, in place of this one's.
+            other: micro-batch (as many tensors), perhaps followed by buffers, and random streams of another rank, in
+                place of this one's.
 
         Raises:
             REPLAY_ERRORS: the step could not be run again, or the device hangs (LateError).
         """
-        start.restore(*(other or ()))
+        if other is None:
+            start.restore()
+        else:
+            tensors, streams = other
+            count = len(start.held_batch)
+            start.restore(streams, tensors[count:])
+            batch = with_tensors(batch, tensors[:count])
         if sync or self.shape.joint:
             return self.prints(*self.run(fn, batch, seed), seed)
         with self.shape.quiet():

@@ -26,6 +26,10 @@ class Shape(Protocol):
     """Whether a replay takes all ranks: parameters have to be gathered."""
     views: bool
     """Whether a run with collectives writes into the gradients of the run before it."""
+    ships_buffers: bool
+    """Whether each rank has buffers of its own, which a peer needs to replay its step."""
+    no_peers: str
+    """Why peers cannot replay a step; "" when they can."""
     part: bool
     """Whether it belongs to some of the job's ranks only."""
     quiet_note: str
@@ -45,6 +49,7 @@ class Plain:
     """One process with the whole model."""
 
     name, replicas, joint, views, part, quiet_note = "plain", False, False, False, False, ""
+    ships_buffers, no_peers = False, ""
 
     def quiet(self) -> AbstractContextManager[None]:
         """There are no collectives."""
@@ -73,6 +78,8 @@ class Ddp:
         # Without an ear, the gradients before the collective are never seen: replays run it, too, and compare after it.
         self.joint = bool(self._ear.note)
         self.views = bool(model.gradient_as_bucket_view)
+        self.ships_buffers = not model.broadcast_buffers
+        self.no_peers = "peers: only sums over all ranks are seen, and peers add in another order" if self.joint else ""
         self.part = dist.get_world_size(model.process_group) != dist.get_world_size()
 
     @contextmanager
@@ -101,6 +108,7 @@ class Fsdp:
     """Parameters in shards, gathered for each use: all ranks join a replay. The all-reduce of HSDP is not followed."""
 
     name, replicas, joint, views, part = "fsdp2", False, True, False, False
+    ships_buffers, no_peers = True, ""
 
     def __init__(self, model: Any, hasher: Hasher) -> None:
         self._model = model
@@ -120,7 +128,10 @@ class Fsdp:
         for module in self._model.modules():
             state = getattr(module, "_get_fsdp_state", None)
             group = None if state is None else getattr(state(), "_fsdp_param_group", None)
-            if group is not None and not getattr(group, "reduce_grads", True):
+            if group is None:
+                continue
+            held = any(getattr(one, "unsharded_accumulated_grad", None) is not None for one in group.fsdp_params)
+            if held or not group.reduce_grads:
                 return "FSDP2 accumulates gradients without reducing them (set_requires_gradient_sync(False))"
         return ""
 

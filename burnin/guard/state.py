@@ -48,6 +48,12 @@ def tensors_of(batch: Any) -> list[torch.Tensor]:
     return [leaf for leaf in pytree.tree_leaves(batch) if isinstance(leaf, torch.Tensor)]
 
 
+def with_tensors(batch: Any, tensors: Sequence[torch.Tensor]) -> Any:
+    """The same nesting with other tensors, which may have other shapes."""
+    others = iter(tensors)
+    return pytree.tree_map(lambda leaf: next(others) if isinstance(leaf, torch.Tensor) else leaf, batch)
+
+
 class Start:
     """The state before a step, from which it can be replayed any number of times."""
 
@@ -64,7 +70,7 @@ class Start:
         self._buffers = buffers
         self._batch = tensors_of(batch)
         self._streams = Streams.capture(devices)
-        self._held_buffers = [buffer.detach().clone() for buffer in buffers]
+        self.held_buffers = [buffer.detach().clone() for buffer in buffers]
         self.held_batch = [tensor.detach().clone() for tensor in self._batch]
         self._held_grads = [None if p.grad is None else p.grad.detach().clone() for p in parameters]
         self._leaves_grads = any(grad is not None for grad in self._held_grads)
@@ -79,16 +85,16 @@ class Start:
         """The random streams before the step."""
         return self._streams
 
-    def restore(self, batch: Sequence[torch.Tensor] | None = None, streams: Streams | None = None) -> None:
-        """Go back to it. In place of its own micro-batch and streams those of another rank may be put in.
+    def restore(self, streams: Streams | None = None, buffers: Sequence[torch.Tensor] = ()) -> None:
+        """Go back to it; with the random streams and buffers of another rank, if they are given.
 
         Gradients are new tensors afterwards: those that the original step made are not touched.
         """
         (streams or self._streams).restore()
         with torch.no_grad():
-            for buffer, held in zip(self._buffers, self._held_buffers, strict=True):
+            for buffer, held in zip(self._buffers, buffers or self.held_buffers, strict=True):
                 buffer.copy_(held)
-            for tensor, held in zip(self._batch, batch or self.held_batch, strict=True):
+            for tensor, held in zip(self._batch, self.held_batch, strict=True):
                 tensor.copy_(held)
         for parameter, grad in zip(self._parameters, self._held_grads, strict=True):
             parameter.grad = None if grad is None else grad.clone()
