@@ -130,10 +130,16 @@ class Fsdp:
             group = None if state is None else getattr(state(), "_fsdp_param_group", None)
             if group is None:
                 continue
-            held = any(getattr(one, "unsharded_accumulated_grad", None) is not None for one in group.fsdp_params)
-            if held or not group.reduce_grads:
+            if any(_holds_gradient(one) for one in group.fsdp_params) or not group.reduce_grads:
                 return "FSDP2 accumulates gradients without reducing them (set_requires_gradient_sync(False))"
         return ""
+
+
+def _holds_gradient(parameter: Any) -> bool:
+    """Whether FSDP2 keeps an unsharded gradient of earlier micro-batches: in the reduce dtype, or on the parameter."""
+    whole = getattr(parameter, "_unsharded_param", None)
+    apart = getattr(parameter, "unsharded_accumulated_grad", None)
+    return apart is not None or (whole is not None and whole.grad is not None)
 
 
 def shape_of(model: torch.nn.Module, hasher: Hasher, *, comm_hook: Any = None) -> Shape:
