@@ -99,7 +99,8 @@ class Planted(TorchDispatchMode):  # type: ignore[no-untyped-call]
         if out.dtype is not torch.float32 or out.numel() < _SMALLEST:
             return
         work = result[-1] if isinstance(result, list | tuple) else result
-        work.wait()
+        if work is not None:  # NCCL gives none for a collective that is not asynchronous
+            work.wait()
         part = slice(0, 16)
         if self.kind == "link" and name.startswith(_GATHERS):
             begin = self._source * (out.numel() // self._world)

@@ -4,80 +4,34 @@ All ranks walk through the same phases: after each they tell each other how it w
 that has given up.
 """
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
-from typing import Any, TypeVar
+from collections.abc import Sequence
+from typing import Any
 
+from burnin.guard.asked import Ask, Outcome, Step
+from burnin.guard.hashes import Hasher
+from burnin.guard.joint import UncheckedError, agree, exact_products, line_of, together, wrong_pairs
 from burnin.guard.judge import CLEAN, Evidence, Row, Verdict, judge
-from burnin.guard.probe import products_are_exact, wrong_senders
 from burnin.guard.ranks import GoneError, Ranks, UnlikeError
-from burnin.guard.replay import REPLAY_ERRORS, Print, Replayer, StepFunction
+from burnin.guard.replay import Print, Replayer, StepFunction
 from burnin.guard.seen import Rerun
 from burnin.guard.state import Start
 from burnin.spec import FaultClass
 
-_T = TypeVar("_T")
-
-
-class UncheckedError(Exception):
-    """This step, or this part of it, could not be checked; says why."""
-
-
-@dataclass(slots=True)
-class Outcome:
-    """What a checked step came to."""
-
-    loss: Any
-    verdict: Verdict | None
-    """None: not checked."""
-    unchecked: list[str] = field(default_factory=list)
-    """What could not be checked of it, and why."""
-    peers: bool = False
-    """Whether peers replayed it."""
-    rolled_back: bool = False
-    """Whether its gradients were replaced by right ones."""
-    tensors: tuple[str, ...] = ()
-    """Names of what differs."""
-    gone: str = ""
-    """Why other ranks cannot be heard any more; "" while they can."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Ask:
-    """How to check a step."""
-
-    seed: int
-    peers: bool
-    """Whether peers replay it in any case, not only on suspicion."""
-    exact: bool
-    """Whether integer products are tested in any case."""
-    by: int
-    """How many ranks on the peer is."""
-    standing: tuple[int, int] | None
-    """What parameters and optimizer state were after the last update (with this seed); None: not looked at."""
-
-
-@dataclass(slots=True)
-class _Step:
-    """What is known locally."""
-
-    fn: StepFunction
-    batch: Any
-    start: Start
-    original: Print
-    standing: tuple[int, int]
-    inputs_changed: bool
-    ask: Ask
+SETTLE = 8
+"""Replays more before a result that two replays contradict is held against a chip: what races often is seen racing."""
 
 
 class Checker:
     """Checks steps of one job."""
 
-    def __init__(self, replayer: Replayer, ranks: Ranks) -> None:
+    def __init__(self, replayer: Replayer, ranks: Ranks, hasher: Hasher) -> None:
         self._replayer = replayer
+        self._hasher = hasher
         self.ranks = ranks
         self.names: tuple[str, ...] = ()
         """What is compared: the reproducible fingerprints, the same list on every rank."""
+        self.unsound = ""
+        """Why these rest on equal replays alone; "": by what they are computed from they can come out one way only."""
         self.severed = False
         """Whether other ranks exist that cannot be asked: then nothing is done that they would have to join."""
         self.post_alike = True
@@ -85,41 +39,65 @@ class Checker:
         self._alone = 0
 
     def check(self, fn: StepFunction, batch: Any, ask: Ask) -> Outcome:
-        """Run and check one step. What `fn` raises in the original run passes; nothing else is raised."""
+        """Run and check one step. What `fn` raises in the original run passes; nothing else is raised.
+
+        The collectives of the original run are followed on every rank, whatever went wrong before on one of them: they
+        are part of what all ranks execute.
+        """
         replayer = self._replayer
-        if why := replayer.shape.why_not():
+        if why := replayer.shape.why_not() or self._nothing():
             return Outcome(fn(batch), None, [why])
-        try:
-            start, standing = replayer.start(batch), replayer.standing(ask.seed)
-            inputs = replayer.inputs(batch, ask.seed)
-        except RuntimeError as error:  # out of memory, a device that hangs: the step itself may still work
-            return Outcome(fn(batch), None, [_line(error)])
+        began, why = self._begin(batch, ask)
+        allocated = replayer.allocated()
         loss, records = replayer.run(fn, batch, ask.seed)
         outcome = Outcome(loss, None)
         if records.unknown:
             outcome.unchecked.append(records.unknown)
+        step = None
         try:
-            original = replayer.prints(loss, records, ask.seed)
-            changed = replayer.inputs(batch, ask.seed) != inputs
-            step = _Step(fn, batch, start, original, standing, changed, ask)
-            with replayer.keep(start, batch, changed=changed):
-                evidence = self._evidence(step, outcome)
-            if evidence is None:
-                outcome.verdict = CLEAN
-                return outcome
-            outcome.verdict = judge(evidence)
-            outcome.tensors = tuple(self.names[index] for index in outcome.verdict.tensors)
-            if outcome.verdict.redo and self.severed:
-                outcome.unchecked.append("rolled back: the other ranks would have to join")
-            elif outcome.verdict.redo:
-                self._redo(step, right_row(evidence, outcome.verdict, self.ranks.rank), outcome)
+            if began is not None:
+                start, standing, inputs = began
+                original = replayer.prints(loss, records, ask.seed)
+                changed = replayer.inputs(batch, ask.seed) != inputs
+                step = Step(fn, batch, start, original, standing, changed, ask)
+                why = replayer.no_room(allocated)
+        except RuntimeError as error:  # out of memory, a device that hangs
+            why, step = line_of(error), None
+        try:
+            agree(self.ranks, why, "the preparation of a replay")
+            if step is not None:
+                self._judge(step, outcome)
         except GoneError as error:
             outcome.gone = str(error)
         except (RuntimeError, UncheckedError) as error:
-            outcome.unchecked.append(_line(error))
+            outcome.unchecked.append(str(error) if isinstance(error, UncheckedError) else line_of(error))
         return outcome
 
-    def _evidence(self, step: _Step, outcome: Outcome) -> Evidence | None:
+    def _nothing(self) -> str:
+        return "" if self.names else "nothing is left that is reproducible: no arithmetic is checked"
+
+    def _begin(self, batch: Any, ask: Ask) -> tuple[tuple[Start, tuple[int, int], int] | None, str]:
+        """What is kept of the state before the step; or why it cannot be: the step itself may work nevertheless."""
+        replayer = self._replayer
+        try:
+            return (replayer.start(batch), replayer.standing(ask.seed), replayer.inputs(batch, ask.seed)), ""
+        except RuntimeError as error:  # out of memory, a device that hangs
+            return None, line_of(error)
+
+    def _judge(self, step: Step, outcome: Outcome) -> None:
+        with self._replayer.keep(step.start, step.batch, changed=step.inputs_changed):
+            evidence = self._evidence(step, outcome)
+        if evidence is None:
+            outcome.verdict = CLEAN
+            return
+        outcome.verdict = judge(evidence)
+        outcome.tensors = tuple(self.names[index] for index in outcome.verdict.tensors)
+        if outcome.verdict.redo and self.severed:
+            outcome.unchecked.append("rolled back: the other ranks would have to join")
+        elif outcome.verdict.redo:
+            self._redo(step, right_row(evidence, outcome.verdict, self.ranks.rank), outcome)
+
+    def _evidence(self, step: Step, outcome: Outcome) -> Evidence | None:
         """Replay, tell, and on suspicion find out more; None: nothing is suspicious.
 
         Raises:
@@ -129,14 +107,14 @@ class Checker:
         replayer, ranks, ask = self._replayer, self.ranks, step.ask
         peers = ranks.world > 1 and (ask.peers or replayer.shape.joint)
         sync = peers and not replayer.shape.views
-        first = self._together(
-            lambda: replayer.replay(step.fn, step.batch, step.start, ask.seed, sync=sync), "the replay"
+        first = together(
+            ranks, lambda: replayer.replay(step.fn, step.batch, step.start, ask.seed, sync=sync), "the replay"
         )
         known = self._tell(step, first, sync=sync)
         rows: dict[str, list[Row]] = {"original": [], "first": []}
         if ask.peers and ranks.world > 1:
             rows["peer_first"] = self._peer_runs(step, ask.by, outcome)
-        exact = self._exact(ask.seed) if ask.exact else []
+        exact = exact_products(ranks, replayer.device, ask.seed) if ask.exact else []
         if not known["suspicious"] and not rows.get("peer_first") and False not in exact:
             return None
         rows["original"] = self._gather_row(self._row(step.original))
@@ -146,7 +124,7 @@ class Checker:
             return None
         return self._suspect(step, known, rows, outcome)
 
-    def _tell(self, step: _Step, first: Print, *, sync: bool) -> dict[str, Any]:
+    def _tell(self, step: Step, first: Print, *, sync: bool) -> dict[str, Any]:
         """Exchange what the first replay showed."""
         original, ask = step.original, step.ask
         differs = self._row(first) != self._row(original)
@@ -185,11 +163,11 @@ class Checker:
             or len(set(post)) > 1,
         }
 
-    def _suspect(self, step: _Step, known: dict[str, Any], rows: dict[str, list[Row]], outcome: Outcome) -> Evidence:
+    def _suspect(self, step: Step, known: dict[str, Any], rows: dict[str, list[Row]], outcome: Outcome) -> Evidence:
         """Everything else that can be found out."""
         replayer, ranks, ask = self._replayer, self.ranks, step.ask
-        second = self._together(lambda: replayer.replay(step.fn, step.batch, step.start, ask.seed), "the second replay")
-        rows["second"] = self._gather_row(self._row(second))
+        explained = any([*known["inputs_changed"], *known["memory_changed"]])
+        rows["second"] = self._again(step, rows, settle=0 if explained else SETTLE)
         peers = [(rank + ask.by) % ranks.world for rank in range(ranks.world)]
         if ranks.world > 1:
             rows["peer_first"] = rows.get("peer_first") or self._peer_runs(step, ask.by, outcome)
@@ -219,26 +197,45 @@ class Checker:
                 Rerun.OUTSIDE if out else Rerun.INSIDE if moved and steady else Rerun.NONE
                 for out, moved in zip(known["outside"], known["moved"], strict=True)
             ],
-            exact=self._exact(ask.seed),
+            exact=exact_products(ranks, replayer.device, ask.seed),
             alone=[one[0] for one in ranks.gather([before])],
             shared=replayer.shape.joint and not replayer.shape.replicas,
-            pairs=self._pairs(known, ask.seed),
+            pairs=self._pairs(known, ask.seed, outcome),
+            sound=not self.unsound,
         )
 
-    def _exact(self, seed: int) -> list[bool]:
-        """Whether each rank's integer products are right."""
-        mine = self._together(lambda: products_are_exact(self._replayer.device, seed), "the exact test")
-        return [bool(one[0]) for one in self.ranks.gather([int(mine)])]
+    def _again(self, step: Step, rows: dict[str, list[Row]], *, settle: int) -> list[Row]:
+        """Replay again, and so many times more while replays contradict an original; the first unlike R1, else R2."""
+        found: list[Row] = []
+        for _ in range(1 + settle):
+            made = together(
+                self.ranks,
+                lambda: self._replayer.replay(step.fn, step.batch, step.start, step.ask.seed),
+                "the second replay",
+            )
+            now = self._gather_row(self._row(made))
+            found = [
+                old if old != first else new for old, first, new in zip(found or now, rows["first"], now, strict=True)
+            ]
+            shifted = [
+                first != original and second == first
+                for original, first, second in zip(rows["original"], rows["first"], found, strict=True)
+            ]
+            if not any(shifted):
+                break
+        return found
 
-    def _pairs(self, known: dict[str, Any], seed: int) -> list[tuple[int, int]]:
+    def _pairs(self, known: dict[str, Any], seed: int, outcome: Outcome) -> list[tuple[int, int]]:
         """Transfers that go wrong, if a collective did."""
         if self.ranks.world == 1 or not (any(known["outside"]) or any(known["moved"]) or len(set(known["post"])) > 1):
             return []
-        mine = self._together(lambda: wrong_senders(self._replayer.device, seed), "the exact transfers")
-        told = self.ranks.gather([int(source in mine) for source in range(self.ranks.world)])
-        return [(source, rank) for rank, row in enumerate(told) for source, wrong in enumerate(row) if wrong]
+        try:
+            return wrong_pairs(self.ranks, self._hasher, self._replayer.device, seed)
+        except UncheckedError as error:
+            outcome.unchecked.append(str(error))
+            return []
 
-    def _peer_runs(self, step: _Step, by: int, outcome: Outcome) -> list[Row]:
+    def _peer_runs(self, step: Step, by: int, outcome: Outcome) -> list[Row]:
         """Every rank replays the step of the rank `by` before it; returns the results by the rank whose step it is."""
         if why := self._replayer.shape.no_peers:
             outcome.unchecked.append(why)
@@ -253,7 +250,7 @@ class Checker:
             outcome.unchecked.append(f"peers: {error}")
             return []
         try:
-            made = self._together(lambda: self._peer_run(step, other), "the replay by a peer")
+            made = together(self.ranks, lambda: self._peer_run(step, other), "the replay by a peer")
         except UncheckedError as error:
             outcome.unchecked.append(f"peers: {error}")
             return []
@@ -261,17 +258,19 @@ class Checker:
         computed = self._gather_row(made)
         return [computed[(rank + by) % self.ranks.world] for rank in range(self.ranks.world)]
 
-    def _peer_run(self, step: _Step, other: Any) -> Row:
+    def _peer_run(self, step: Step, other: Any) -> Row:
         made = self._replayer.replay(step.fn, step.batch, step.start, step.ask.seed, other=other)
         return self._row(made)
 
-    def _redo(self, step: _Step, right: Row, outcome: Outcome) -> None:
+    def _redo(self, step: Step, right: Row, outcome: Outcome) -> None:
         """Compute the step again, with everything, in place of the wrong one; keep it if it is right everywhere."""
         replayer = self._replayer
         before = [parameter.grad for parameter in replayer.parameters]
         try:
-            again = self._together(
-                lambda: replayer.replay(step.fn, step.batch, step.start, step.ask.seed, sync=True), "the repetition"
+            again = together(
+                self.ranks,
+                lambda: replayer.replay(step.fn, step.batch, step.start, step.ask.seed, sync=True),
+                "the repetition",
             )
         except UncheckedError as error:
             outcome.unchecked.append(f"rolled back: {error}")
@@ -293,20 +292,6 @@ class Checker:
     def _gather_row(self, row: Row) -> list[Row]:
         return [tuple(one) for one in self.ranks.gather(row)]
 
-    def _together(self, work: Callable[[], _T], what: str) -> _T:
-        """Do something that all ranks do; if one cannot, none goes on. Raises UncheckedError, GoneError."""
-        result, why = None, ""
-        try:
-            result = work()
-        except GoneError:
-            raise
-        except REPLAY_ERRORS as error:
-            why = f"{what} failed: {_line(error)}"
-        failed = [rank for rank, (bad,) in enumerate(self.ranks.gather([int(bool(why))])) if bad]
-        if failed:
-            raise UncheckedError(why or f"{what} failed on rank {failed[0]}")
-        return result  # type: ignore[return-value]  # it is set when nothing failed
-
 
 def right_row(evidence: Evidence, verdict: Verdict, rank: int) -> Row:
     """Return what a rank's step should have come to: what it replays, or its peer does if it is itself to blame."""
@@ -317,8 +302,3 @@ def right_row(evidence: Evidence, verdict: Verdict, rank: int) -> Row:
 def hash_pair(pair: Sequence[int]) -> int:
     """One value for two digests."""
     return (pair[0] * 3 + pair[1]) & (1 << 63) - 1
-
-
-def _line(error: BaseException) -> str:
-    text = (str(error).strip() or type(error).__name__).splitlines()[0]
-    return f"{type(error).__name__}: {text:.200}"

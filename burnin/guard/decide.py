@@ -1,7 +1,9 @@
 """What the observations of one checked step mean for one rank: a table, row by row. Pure and torch-free.
 
 The first row that holds counts: what has an explanation outside of the arithmetic (state that changed, a collective
-that went wrong) is explained before the arithmetic is suspected. The letters are those of `burnin.guard.seen`.
+that went wrong) is explained before the arithmetic is suspected. A verdict *unknown* of software is information, no
+alarm: what is compared was less reproducible than it seemed, and is compared no more. The letters are those of
+`burnin.guard.seen`.
 """
 
 from collections.abc import Callable
@@ -117,8 +119,17 @@ ROWS = (
         when=lambda s: s.fleet_wide and (s.r1_is_o is False or s.p1_is_o is False),
         fault_class=FaultClass.SOFTWARE_NONDETERMINISM,
         blame=Blame.NOBODY,
-        check=Check.SUSPECT,
+        check=Check.UNKNOWN,
         why="many ranks or hosts do not repeat the step at once: chips do not fail alike, libraries do",
+    ),
+    _Row(
+        name="shifted, operations not known",
+        when=lambda s: _shifted(s) and not s.sound,
+        fault_class=FaultClass.SOFTWARE_NONDETERMINISM,
+        blame=Blame.NOBODY,
+        check=Check.UNKNOWN,
+        asks=_EXACT,
+        why="replays agree and not with the original: a chip, or an operation that seldom differs and is not seen",
     ),
     _Row(
         name="transient",
@@ -126,14 +137,14 @@ ROWS = (
         fault_class=FaultClass.CHIP_TRANSIENT,
         asks=_EXACT,
         redo=True,
-        why="two replays agree with each other and not with the original, whose inputs are unchanged",
+        why="all replays agree with each other and not with the original, whose inputs are unchanged",
     ),
     _Row(
         name="flaky, peers too",
         when=lambda s: _flaky(s) and s.p2_is_p1 is False,
         fault_class=FaultClass.SOFTWARE_NONDETERMINISM,
         blame=Blame.NOBODY,
-        check=Check.SUSPECT,
+        check=Check.UNKNOWN,
         why="neither this rank nor its peer repeats itself: bisect by operations",
     ),
     _Row(
@@ -146,7 +157,7 @@ ROWS = (
     ),
     _Row(
         name="flaky, again and alone",
-        when=lambda s: _flaky(s) and s.p2_is_p1 is True and s.alone + 1 >= REPEATS_TO_BLAME,
+        when=lambda s: _flaky(s) and s.sound and s.p2_is_p1 is True and s.alone + 1 >= REPEATS_TO_BLAME,
         fault_class=FaultClass.CHIP_TRANSIENT,
         check=Check.SUSPECT,
         asks=_EXACT,
@@ -158,7 +169,7 @@ ROWS = (
         when=lambda s: _flaky(s) and s.exact is True,
         fault_class=FaultClass.SOFTWARE_NONDETERMINISM,
         blame=Blame.NOBODY,
-        check=Check.SUSPECT,
+        check=Check.UNKNOWN,
         why="this rank does not repeat itself, and its exact test is clean: software, unless only this GPU goes on so",
     ),
     _Row(
@@ -220,12 +231,21 @@ ROWS = (
     ),
     _Row(
         name="the peer is flaky",
-        when=lambda s: s.r1_is_o is True and s.p2_is_p1 is False,
+        when=lambda s: s.r1_is_o is True and s.p2_is_p1 is False and s.sound,
         fault_class=FaultClass.CHIP_TRANSIENT,
         blame=Blame.PEER,
         check=Check.SUSPECT,
         asks=_EXACT,
         why="this rank repeats itself and its peer does not",
+    ),
+    _Row(
+        name="the peer differs, operations not known",
+        when=lambda s: s.r1_is_o is True and s.p2_is_p1 is False,
+        fault_class=FaultClass.SOFTWARE_NONDETERMINISM,
+        blame=Blame.NOBODY,
+        check=Check.UNKNOWN,
+        asks=_EXACT,
+        why="the peer does not repeat itself: its chip, or an operation that seldom differs and is not seen",
     ),
     _Row(
         name="collective, inside the bound",

@@ -9,13 +9,16 @@ from typing import Any
 import torch
 
 from burnin.guard.anomaly import Watch
-from burnin.guard.calibrate import calibrate
-from burnin.guard.check import Ask, Checker, Outcome
+from burnin.guard.asked import Ask
+from burnin.guard.calibrate import Calibration, withdraw
+from burnin.guard.check import Checker
+from burnin.guard.first import first
 from burnin.guard.hashes import Hasher
 from burnin.guard.judge import Verdict
 from burnin.guard.late import LateLoss
+from burnin.guard.learn import Learner
 from burnin.guard.ranks import Alone, Gang, GoneError, Ranks, gpu_names
-from burnin.guard.replay import REPLAY_ERRORS, Replayer, StepFunction
+from burnin.guard.replay import Replayer, StepFunction
 from burnin.guard.report import Ledger, as_dict, as_text
 from burnin.guard.seen import Check
 from burnin.guard.shapes import Shape, shape_of
@@ -24,7 +27,6 @@ from burnin.spec import FaultClass, GuardFinding
 from burnin.words import derive
 
 _log = logging.getLogger("burnin.guard")
-_SOFTWARE_ROWS = frozenset({"flaky, peers too", "fleet-wide"})
 LISTENING = 10
 """With several ranks, anomalies are exchanged so many times between two scheduled checks."""
 
@@ -97,7 +99,8 @@ class ReplayGuard:
         self._hasher = Hasher(monotonic=monotonic, deadline_s=self.config.deadline_s)
         shape = shape_of(model, self._hasher, comm_hook=comm_hook)
         self._replayer = Replayer(model, optimizer, shape, self._hasher)
-        self._checker = Checker(self._replayer, _ranks(shape, deadline_s=self.config.deadline_s))
+        self._checker = Checker(self._replayer, _ranks(shape, deadline_s=self.config.deadline_s), self._hasher)
+        self._learner = Learner()
         self.ledger = Ledger(notes=[shape.quiet_note] if shape.quiet_note else [])
         if shape.part:
             self._checker.severed = True
@@ -191,41 +194,28 @@ class ReplayGuard:
             self._odd = self._odd or self._watches["loss"].see(value)
 
     def _calibrate(self, fn: StepFunction, batch: Any, number: int) -> Any:
-        replayer, seed = self._replayer, self._seed(number)
-        if why := replayer.shape.why_not():
-            self.ledger.skip(why)
-            return fn(batch)
-        start = replayer.start(batch)
-        before = replayer.inputs(batch, seed)
-        loss, records = replayer.run(fn, batch, seed)
-        try:
-            expected = self._expected(number)
-            self._steady_state = expected is None or expected == replayer.standing(seed)
-            original = replayer.prints(loss, records, seed)
-            changed = replayer.inputs(batch, seed) != before
-            with replayer.keep(start, batch, changed=changed):
-                told = self._checker.ranks.gather([original.post])
-                self._checker.post_alike = replayer.shape.replicas or len({post for (post,) in told}) == 1
-                found = calibrate(
-                    replayer, self._checker.ranks, self._hasher, fn, batch,
-                    start=start, original=original, seed=seed, replays=self.config.replays,
-                )  # fmt: skip
-        except GoneError as error:
-            self._lost(str(error))
-        except REPLAY_ERRORS as error:
-            self._off = f"the calibration failed, nothing is checked: {type(error).__name__}: {error}"
-            self.ledger.notes.append(self._off)
-        else:
-            self.ledger.calibration = found
-            self._checker.names = found.names
-            if not self._checker.post_alike:
-                self.ledger.notes.append("collectives: ranks gather different tensors, which are not compared")
-            if not self._steady_state:
-                self.ledger.notes.append("state at rest is not checked: the program changes it between two steps")
-            for rank in found.odd_ranks:
+        found = first(
+            self._replayer, self._checker, self._hasher, fn, batch,
+            seed=self._seed(number), expected=self._expected(number), replays=self.config.replays,
+        )  # fmt: skip
+        self._steady_state = found.steady
+        self._off = found.off
+        self.ledger.notes += found.notes
+        if found.again:
+            self.ledger.skip(found.again)
+        if found.gone:
+            self._lost(found.gone)
+        if found.calibration is not None:
+            self._claim(found.calibration)
+            for rank in found.calibration.odd_ranks:
                 why = "this rank does not reproduce what most others do (calibration)"
                 self._report(_suspect(rank, why), number, ())
-        return loss
+        return found.loss
+
+    def _claim(self, calibration: Calibration) -> None:
+        """Compare from now on what is reproducible, and only that."""
+        self.ledger.calibration = calibration
+        self._checker.names, self._checker.unsound = calibration.names, calibration.unsound
 
     def _check(self, fn: StepFunction, batch: Any, number: int) -> Any:
         self._checks += 1
@@ -245,16 +235,22 @@ class ReplayGuard:
         if outcome.gone:
             self._lost(outcome.gone)
         if outcome.verdict is not None and outcome.verdict.check is not Check.OK:
-            self._report(outcome.verdict, number, outcome.tensors)
-            if outcome.verdict.row in _SOFTWARE_ROWS:
-                self._forget(outcome)
+            self._take(outcome.verdict, outcome.tensors, number)
         return outcome.loss
 
-    def _forget(self, outcome: Outcome) -> None:
-        """Stop comparing what has turned out not to be reproducible; say so."""
-        gone = set(outcome.tensors)
-        self._checker.names = tuple(name for name in self._checker.names if name not in gone)
-        self.ledger.notes.append(f"no longer checked, not reproducible: {', '.join(sorted(gone))}")
+    def _take(self, verdict: Verdict, tensors: tuple[str, ...], number: int) -> None:
+        """Report a verdict, and stop comparing what has turned out to be less reproducible than it seemed."""
+        calibration = self.ledger.calibration
+        if calibration is None:
+            return
+        verdict, unlike = self._learner.learn(verdict, calibration.in_order(tensors))
+        self._report(verdict, number, tensors)
+        if unlike:
+            left, gone = withdraw(calibration, unlike)
+            self._claim(left)
+            self.ledger.notes.append(
+                f"step {number}: no longer checked, not reproducible or computed from what is not: {', '.join(gone)}"
+            )
 
     def _report(self, verdict: Verdict, number: int, tensors: tuple[str, ...]) -> None:
         gpu = None if verdict.rank is None else self._gpus[verdict.rank]
@@ -271,7 +267,7 @@ class ReplayGuard:
         )
         self.ledger.findings.append(finding)
         if self._checker.ranks.rank == (verdict.rank or 0):  # its own host's agent is told
-            _log.warning("%s", finding)
+            _log.log(logging.INFO if verdict.check is Check.UNKNOWN else logging.WARNING, "%s", finding)
             tell_agent(finding)
             if self._tell is not None:
                 self._tell(finding)

@@ -78,10 +78,23 @@ class Hasher:
 
     def wait_for(self, event: Any) -> None:
         """Wait for an event that was recorded on a device. Raises LateError."""
-        until_s = self._monotonic() + self._deadline_s
-        while not any(event.query() for _ in range(POLL_TURNS)):
+        self.wait_until(event.query, "the device has not finished")
+
+    def wait_until(self, there: Callable[[], bool], what: str, *, share: float = 1.0) -> None:
+        """Poll until something is there.
+
+        Args:
+            there: whether it is.
+            what: for the message of the error.
+            share: of the deadline that is waited for; less than 1 where other ranks wait for this one meanwhile.
+
+        Raises:
+            LateError: it is not there by the deadline.
+        """
+        until_s = self._monotonic() + share * self._deadline_s
+        while not any(there() for _ in range(POLL_TURNS)):
             if self._monotonic() > until_s:
-                raise LateError(f"the device has not finished after {self._deadline_s:.0f} s")
+                raise LateError(f"{what} after {share * self._deadline_s:.0f} s")
 
 
 def digest(values: Sequence[int]) -> int:

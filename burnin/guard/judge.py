@@ -39,6 +39,7 @@ class Evidence:
     original: Sequence[Row]
     first: Sequence[Row] = ()
     second: Sequence[Row] = ()
+    """Of all further replays the first that differs from `first`; where none does, any."""
     peer_first: Sequence[Row] = ()
     """What the peer made of a rank's step: by the rank whose step it is."""
     peer_second: Sequence[Row] = ()
@@ -60,6 +61,8 @@ class Evidence:
     pairs: Sequence[tuple[int, int]] = ()
     """(from, to) of transfers that an exact test saw go wrong."""
     fleet_wide: bool = False
+    sound: bool = True
+    """See `burnin.guard.seen.Seen`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -129,6 +132,7 @@ def observe(evidence: Evidence) -> list[Seen]:
                 peer_exact=None if peer is None else _at(evidence.exact, peer, None),
                 alone=_at(evidence.alone, rank, 0),
                 fleet_wide=evidence.fleet_wide,
+                sound=evidence.sound,
             )
         )
     return found

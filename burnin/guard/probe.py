@@ -3,12 +3,13 @@
 They come with a suspicion, on the GPU in question; a failure is proof, a pass is none. The long forms are burn-in's.
 """
 
-from collections.abc import Sequence
+from typing import Any
 
 import torch
 import torch.distributed as dist
 
 from burnin.golden import exact_magnitude, largest_integer
+from burnin.guard.hashes import Hasher
 from burnin.seed import MAGNITUDE_MAX, fill_integers
 from burnin.words import derive
 
@@ -17,9 +18,10 @@ EDGE_CUDA, EDGE_CPU = 1024, 96
 AT_ONCE_CUDA, AT_ONCE_CPU = 16, 1
 """Equal products at a time, so that every multiprocessor computes some tile of them."""
 ROUNDS_CUDA, ROUNDS_CPU = 16, 8
-WORDS = 1 << 12
-"""Elements that each rank sends to each other one in a round."""
-TRANSFER_ROUNDS = 4
+WORDS = 1 << 14
+"""Elements that each rank sends to each other one."""
+SHARE = 0.5
+"""Of the deadline: so long is a transfer waited for, while other ranks already wait to hear how it went."""
 
 
 def products_are_exact(device: torch.device, seed: int) -> bool:
@@ -49,25 +51,33 @@ def products_are_exact(device: torch.device, seed: int) -> bool:
     return True
 
 
-def wrong_senders(device: torch.device, seed: int) -> list[int]:
-    """Exchange known integers between all ranks of the default group; return the ranks whose data arrived wrong here.
+class Transfers:
+    """One exchange of known integers between all ranks, straight from rank to rank; every rank makes one.
 
-    Every rank calls it. An all-to-all goes straight from rank to rank.
+    In phases, so that ranks can agree between them: an error in one leaves no other rank waiting in a collective.
     """
-    rank, world = dist.get_rank(), dist.get_world_size()
-    wrong: set[int] = set()
-    for number in range(TRANSFER_ROUNDS):
-        sent = torch.cat([_message(seed, number, rank, target) for target in range(world)]).to(device)
-        got = torch.empty_like(sent)
-        dist.all_to_all_single(got, sent)
-        parts: Sequence[torch.Tensor] = got.cpu().chunk(world)
-        wrong |= {
-            source for source, part in enumerate(parts) if not torch.equal(part, _message(seed, number, source, rank))
-        }
-    return sorted(wrong)
 
+    def __init__(self, device: torch.device, seed: int, group: Any) -> None:
+        """Make the messages. `group`: over which they go, of all ranks."""
+        self._rank, self._world = dist.get_rank(), dist.get_world_size()
+        self._seed, self._group = seed, group
+        self._sent = torch.cat([self._message(self._rank, target) for target in range(self._world)]).to(device)
+        self._got = torch.empty_like(self._sent)
+        self._work: Any = None
 
-def _message(seed: int, number: int, source: int, target: int) -> torch.Tensor:
-    made = torch.empty(WORDS, dtype=torch.float32)
-    fill_integers(made, derive(seed, "transfer", number, source, target), MAGNITUDE_MAX)
-    return made
+    def launch(self) -> None:
+        """Begin the exchange, all of it in one collective; nothing is waited for on a GPU."""
+        self._work = dist.all_to_all_single(self._got, self._sent, group=self._group, async_op=True)
+
+    def finish(self, hasher: Hasher) -> list[int]:
+        """Wait, and return the ranks whose data arrived wrong here. Raises LateError; gloo raises RuntimeError."""
+        if self._got.is_cuda:
+            hasher.wait_until(self._work.is_completed, "a transfer between ranks has not finished", share=SHARE)
+        self._work.wait()
+        parts = self._got.cpu().chunk(self._world)
+        return [source for source, part in enumerate(parts) if not torch.equal(part, self._message(source, self._rank))]
+
+    def _message(self, source: int, target: int) -> torch.Tensor:
+        made = torch.empty(WORDS, dtype=torch.float32)
+        fill_integers(made, derive(self._seed, "transfer", source, target), MAGNITUDE_MAX)
+        return made

@@ -6,6 +6,7 @@ guard goes on alone and says so.
 
 import json
 from collections.abc import Sequence
+from contextlib import suppress
 from datetime import timedelta
 from typing import Any, Protocol
 
@@ -16,6 +17,7 @@ from burnin.guard.state import Streams
 
 _DTYPES = {str(dtype): dtype for dtype in vars(torch).values() if isinstance(dtype, torch.dtype)}
 _WORD = 63
+_FOREVER = timedelta(days=30)
 
 
 class GoneError(RuntimeError):
@@ -43,8 +45,15 @@ class Ranks(Protocol):
             UnlikeError: on every rank alike.
         """
 
-    def add(self, tensor: torch.Tensor) -> torch.Tensor:
-        """Add a float64 tensor up over all ranks. Raises GoneError."""
+    def transfer_group(self) -> Any:
+        """Return a process group of all ranks, of the backend that trains, for tests of transfers; all call it.
+
+        Raises:
+            RuntimeError: there is none, or it was dropped.
+        """
+
+    def drop_transfer_group(self) -> None:
+        """Give it up, with whatever hangs in it."""
 
 
 class Alone:
@@ -61,9 +70,12 @@ class Alone:
         del by
         return list(tensors), streams
 
-    def add(self, tensor: torch.Tensor) -> torch.Tensor:
-        """Itself."""
-        return tensor
+    def transfer_group(self) -> Any:
+        """There is nobody to transfer to."""
+        raise RuntimeError("one rank has no transfers")
+
+    def drop_transfer_group(self) -> None:
+        """There is none."""
 
 
 class Gang:
@@ -74,6 +86,9 @@ class Gang:
         self.rank, self.world = dist.get_rank(), dist.get_world_size()
         self._group = dist.new_group(backend="gloo", timeout=timedelta(seconds=deadline_s))
         self._gone = ""
+        self._deadline_s = deadline_s
+        self._transfers: Any = None
+        self._dropped = False
 
     def gather(self, values: Sequence[int]) -> list[list[int]]:
         """See `Ranks`."""
@@ -102,11 +117,28 @@ class Gang:
         batch = [one.to(own.device) for one, own in zip(got, tensors, strict=False)]
         return batch, Streams(cpu=got[len(tensors)], cuda=cuda, python=streams.python, numpy=streams.numpy)
 
-    def add(self, tensor: torch.Tensor) -> torch.Tensor:
+    def transfer_group(self) -> Any:
+        """See `Ranks`. Made when it is first needed: a communicator takes memory of the GPU.
+
+        It is not the group that trains, and its watchdog never bites: a transfer that hangs is the guard's to time and
+        to abort, and must not end the job.
+        """
+        if self._dropped:
+            raise RuntimeError("transfers are not tested any more: one has hung or failed before")
+        if self._transfers is None:
+            group = dist.new_group(timeout=timedelta(seconds=self._deadline_s))
+            if "nccl" in dist.get_backend_config(group):
+                dist.distributed_c10d._set_pg_timeout(_FOREVER, group)  # noqa: SLF001 - no public name for it
+            self._transfers = group
+        return self._transfers
+
+    def drop_transfer_group(self) -> None:
         """See `Ranks`."""
-        there = tensor.cpu()
-        self._do(lambda: dist.all_reduce(there, group=self._group))
-        return there
+        self._dropped, group = True, self._transfers
+        abort = getattr(group, "abort", None)  # of later torch; without it what hangs stays on its own stream
+        if abort is not None and "nccl" in dist.get_backend_config(group):
+            with suppress(RuntimeError):
+                abort()
 
     def _swap(self, mine: torch.Tensor, theirs: torch.Tensor, source: int, target: int) -> None:
         def swap() -> None:

@@ -10,6 +10,7 @@ from burnin.guard.hashes import Hasher, digest, local
 from burnin.guard.records import Records, outside
 from burnin.guard.shapes import Shape
 from burnin.guard.state import Start, Streams, keep, tensors_of, with_tensors
+from burnin.guard.structure import Origin, Structure
 
 StepFunction = Callable[[Any], Any]
 """Micro-batch → loss; runs forward and backward."""
@@ -58,6 +59,11 @@ class Replayer:
         devices = {local(tensor).device for tensor in [*self.parameters, *self.buffers]}
         self.device = next((one for one in devices if one.type == "cuda"), torch.device("cpu"))
         self._ordinals = [one.index for one in devices if one.type == "cuda"]
+        self.compiled = any(
+            hasattr(module, "_orig_mod") or getattr(module, "_compiled_call_impl", None) is not None
+            for module in model.modules()
+        )
+        """Whether kernels run that torch does not show operation by operation."""
 
     def start(self, batch: Any) -> Start:
         """Copy what a replay begins from."""
@@ -73,6 +79,43 @@ class Replayer:
             changed=changed,
             devices=self._ordinals,
         )
+
+    def allocated(self) -> int:
+        """Bytes that tensors take on the device; 0 on a CPU."""
+        return torch.cuda.memory_allocated(self.device) if self.device.type == "cuda" else 0
+
+    def no_room(self, before: int) -> str:
+        """Say why a replay would not fit into the device's memory; "" when it does. Call it after the original run.
+
+        A replay needs at most what the original run took at its peak, while the original's gradients stay. Of the peak
+        is known that of the program so far, which includes this run (unless the program resets it, then this run's).
+
+        Args:
+            before: `allocated` before the original run.
+        """
+        if self.device.type != "cuda":
+            return ""
+        need = torch.cuda.max_memory_allocated(self.device) - before
+        unused = torch.cuda.memory_reserved(self.device) - torch.cuda.memory_allocated(self.device)
+        free = torch.cuda.mem_get_info(self.device)[0] + unused
+        return f"a replay may need {need / 2**30:.1f} GiB of GPU memory" if need > free else ""
+
+    def structure(self, fn: StepFunction, batch: Any, start: Start, seed: int) -> dict[str, Origin]:
+        """Replay operation by operation; return what each result is computed from. Raises REPLAY_ERRORS."""
+        mode = Structure()
+        with mode:
+            run = self.replay(fn, batch, start, seed)
+        grads = [name for name in run.arithmetic if not name.startswith(("loss.", "buffer."))]
+        if self.shape.name == "fsdp2":
+            found = dict(zip(grads, mode.scattered, strict=True))
+        else:
+            found = {
+                name: mode.origin(parameter.grad) for name, parameter in zip(self._names, self.parameters, strict=True)
+            }
+        found |= {f"loss.{number}": mode.origin(one) for number, one in enumerate(tensors_of(run.loss))}
+        return found | {
+            f"buffer.{name}": mode.origin(one) for name, one in zip(self._buffer_names, self.buffers, strict=True)
+        }
 
     def inputs(self, batch: Any, seed: int) -> int:
         """Digest of a micro-batch. Raises LateError."""

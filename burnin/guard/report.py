@@ -4,8 +4,8 @@ from collections import Counter, deque
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
+from burnin.guard.asked import Outcome
 from burnin.guard.calibrate import Calibration
-from burnin.guard.check import Outcome
 from burnin.guard.seen import Check
 from burnin.spec import GuardFinding
 
@@ -14,6 +14,8 @@ FINDINGS_MAX = 100
 """Findings that are kept, the newest."""
 REASONS_MAX = 32
 """Different reasons that are counted."""
+SHOWN = 5
+"""Tensors that the text names of those with the same reason."""
 RATES = (1e-2, 1e-3, 1e-4)
 """Fault rates a step for which the report states how probably one would have been seen."""
 
@@ -109,10 +111,7 @@ def as_text(report: dict[str, Any]) -> str:
             f"reproducible: {good} of {good + len(bad)} tensors ({calibration['replays']} replays on "
             f"{calibration['ranks']} ranks)" + ("; the others are NOT checked:" if bad else "")
         )
-        lines += [
-            f"  {one['name']}: {one['distinct']} results, by {', '.join(one['operations']) or 'an unknown operation'}"
-            for one in bad
-        ]
+        lines += _groups(bad)
         lines += [f"  set: {say}" for say in dict.fromkeys(one["set"] for one in bad)]
     lines += [f"not checked ({count} times): {why}" for why, count in report["unchecked"].items()]
     lines += [f"note: {note}" for note in report["notes"]]
@@ -121,3 +120,16 @@ def as_text(report: dict[str, Any]) -> str:
         for one in report["findings"]
     ]
     return "\n".join(lines)
+
+
+def _groups(bad: list[dict[str, Any]]) -> list[str]:
+    """A line for all tensors with the same reason."""
+    groups: dict[str, list[str]] = {}
+    for one in bad:
+        by = ", ".join(one["operations"]) or "an unknown operation"
+        why = f"{one['distinct']} results, by {by}" if one["distinct"] > 1 else f"computed after {by}"
+        groups.setdefault(why, []).append(one["name"])
+    return [
+        f"  {', '.join(names[:SHOWN])}{f' and {len(names) - SHOWN} more' if len(names) > SHOWN else ''}: {why}"
+        for why, names in groups.items()
+    ]

@@ -1,7 +1,7 @@
 """The words of the decision table: what is observed of one rank in one checked step, and what is decided. Torch-free.
 
 All comparisons are of reproducible tensors only. O is the original step; R1 and R2 are its replays on the same rank, P1
-and P2 on a peer, T on a third rank.
+and P2 on a peer, T on a third rank. R2 stands for all replays after the first: it is one that differs from R1, if any.
 """
 
 from dataclasses import dataclass
@@ -87,6 +87,9 @@ class Seen:
     peer_exact: bool | None = None
     alone: int = 0
     """Earlier steps that only this GPU did not reproduce."""
+    sound: bool = True
+    """Whether no operation is known, upstream of what is compared, that gives other results for the same inputs; False:
+    that could not be looked at, and equal replays are all that is known."""
     fleet_wide: bool = False
     """Whether the same operation was told from many hosts."""
 

@@ -30,6 +30,14 @@ ADVICE = (
     Advice(pattern="scatter", say=f"atomic additions: {_STRICT}"),
     Advice(pattern="index_put", say=f"atomic additions: {_STRICT}"),
     Advice(pattern="embedding", say=f"atomic additions: {_STRICT}"),
+    Advice(
+        pattern="cumsum",
+        say="no deterministic form on a GPU: add up integers or on the CPU, or leave what comes after it unchecked",
+    ),
+    *(
+        Advice(pattern=pattern, say="no deterministic form on a GPU: use another operation, or leave it unchecked")
+        for pattern in ("pool", "unpool", "upsample", "pad", "grid_sampler", "nll_loss2d", "ctc_loss")
+    ),
     Advice(pattern="rand", say="random numbers from a generator that the guard does not know: use torch's default one"),
     Advice(pattern="bernoulli", say="random numbers from a generator that the guard does not know"),
 )

@@ -22,6 +22,7 @@ from torch import nn
 
 from burnin.examples.faults import Planted, flip_at_rest
 from burnin.guard import GuardConfig, ReplayGuard
+from burnin.guard.learn import Learner
 
 WIDTH = 16
 DEADLINE_S = 60.0
@@ -100,6 +101,7 @@ class Rig:
         for _ in range(4):
             self.step()
         assert self.guard.ledger.calibration is not None, self.guard.report_text()
+        self.calibration = self.guard.ledger.calibration
         self.kept = [tensor.clone() for tensor in self.state()]
 
     def state(self) -> list[torch.Tensor]:
@@ -113,7 +115,8 @@ class Rig:
     def reset(self) -> None:
         for tensor, kept in zip(self.state(), self.kept, strict=True):
             tensor.copy_(kept)
-        self.guard._checker.names = self.guard.ledger.calibration.names  # type: ignore[union-attr]
+        self.guard._claim(self.calibration)
+        self.guard._learner = Learner()
         self.guard._checker._alone = 0
         self.guard.ledger.findings.clear()
 

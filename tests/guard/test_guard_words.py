@@ -7,8 +7,8 @@ import pytest
 import torch
 
 from burnin.guard.anomaly import LEAST, Watch, robust_z
+from burnin.guard.asked import Outcome
 from burnin.guard.calibrate import Calibration, Unstable, odd_ranks
-from burnin.guard.check import Outcome
 from burnin.guard.guard import GuardConfig
 from burnin.guard.judge import CLEAN
 from burnin.guard.parity import Point, RunError, compare, read_run
