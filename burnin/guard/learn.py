@@ -2,8 +2,8 @@
 
 A source of differences that no table names, and that differs in a share p of all runs, shows in a checked step as often
 in a replay (then it is learned: taken out of what is compared, for good) as in the original (then it looks like a chip
-that failed once, whatever the number of replays). So the false verdicts of a source before it is learned are one in the
-mean, for any p; and since a second one at the same place is taken for such a source, there is never more than one.
+that failed once, however many replays follow: p of all checks do). A second one at the same place is taken for such a
+source. So it makes one false verdict at most, and half a one in the mean, for any p.
 """
 
 from collections.abc import Sequence

@@ -31,6 +31,8 @@ VOCABULARY, WIDTH, HEADS, LAYERS, TOKENS, BATCH = 50304, 1024, 16, 16, 1024, 8
 MODES = ("default", "deterministic")
 PARTS = ("hash", "memory", "overhead20", "overhead500", "alarms")
 SAVE_EVERY = 200
+GIVE_UP = 20
+"""Steps without a calibration."""
 TARGETS = {"overhead_500": 0.01, "overhead_20": 0.12, "hash_ms": 0.5, "false_alarms": 0}
 
 
@@ -79,6 +81,8 @@ class Job:
     def to_next_check(self) -> None:
         """Go on until the next guarded step is the first after a check."""
         while self.guard.ledger.steps % self.guard.config.every or self.guard.ledger.calibration is None:
+            if self.guard.ledger.calibration is None and self.guard.ledger.steps > GIVE_UP:
+                raise SystemExit(f"bench_guard: {self.guard.report_text()}")
             self.steps(1, guarded=True)
 
 
