@@ -163,6 +163,22 @@ class Rig:
         loss = self.step(update=False)
         return {"loss": loss, **self.guard.report()}
 
+    def starved(self) -> dict[str, Any]:
+        """The last rank has no memory to keep what a replay begins from; the next checked step is checked again."""
+        while self.guard.ledger.steps % 2 == 0:
+            self.step()
+        start = self.guard._replayer.start
+
+        def refuse(_batch: Any) -> Any:
+            raise torch.OutOfMemoryError("no memory left to keep a step")
+
+        if self.rank == self.world - 1:
+            self.guard._replayer.start = refuse  # type: ignore[method-assign]
+        for _ in range(3):
+            loss = self.step()
+            self.guard._replayer.start = start  # type: ignore[method-assign]
+        return {"loss": loss, **self.guard.report()}
+
     def trial(self, kind: str, seed: int) -> dict[str, Any]:
         """One trial: an update, the fault, a checked step. The same seed on every rank."""
         rng = random.Random(seed)  # noqa: S311
@@ -199,8 +215,8 @@ class Rig:
 
 def rounds(rig: Rig, trials: int, seed: int, kinds: list[str]) -> Iterator[dict[str, Any]]:
     """All trials of one job."""
-    if kinds == ["death"]:
-        yield rig.death()
+    if kinds in (["death"], ["starved"]):
+        yield rig.death() if kinds == ["death"] else rig.starved()
         return
     for number in range(trials):
         for index, kind in enumerate(kinds):

@@ -158,6 +158,21 @@ def test_a_replay_that_fails_changes_nothing_and_is_told() -> None:
     assert report["findings"] == []
 
 
+def test_a_replay_that_would_not_fit_is_not_tried() -> None:
+    runs: dict[int, int] = {}
+
+    def count(rig: Rig, step: int, call: int, batch: Any) -> None:
+        del batch
+        runs[step] = call
+        rig.guard._replayer.no_room = lambda _before: "too large" if step == 10 else ""  # type: ignore[method-assign]
+
+    plain, full = Rig(guarded=False), Rig(guarded=True, hook=count)
+    assert full.train() == plain.train()
+    assert (runs[10], runs[5]) == (1, 2)
+    report = full.guard.report()
+    assert (report["unchecked"], report["last_verified_step"]) == ({"too large": 1}, 5)
+
+
 def test_what_the_step_itself_raises_passes() -> None:
     def broken(rig: Rig, step: int, call: int, batch: Any) -> None:
         del rig, call, batch

@@ -38,3 +38,14 @@ def test_a_rank_that_dies_in_a_replay_leaves_the_others_unchecked_and_never_hang
     assert told["findings"] == []
     assert told["unchecked"] != {}
     assert told["last_verified_step"] in {None, told["steps"] - 2}
+
+
+@pytest.mark.timeout(400)
+@pytest.mark.parametrize("shape", ["ddp", "fsdp2"])
+def test_what_one_rank_cannot_check_none_does_and_all_go_on(tmp_path: Path, shape: str) -> None:
+    gang = harness()
+    (told,) = gang.run_trials(tmp_path, 2, shape, trials=1, seed=1, kinds=["starved"])
+    assert told["findings"] == []
+    assert list(told["unchecked"].values()) == [1]
+    assert told["notes"] == []
+    assert told["last_verified_step"] == told["steps"]
