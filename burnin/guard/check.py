@@ -9,7 +9,7 @@ from typing import Any
 
 from burnin.guard.asked import Ask, Outcome, Step
 from burnin.guard.hashes import Hasher
-from burnin.guard.joint import UncheckedError, agree, exact_products, line_of, together, wrong_pairs
+from burnin.guard.joint import UncheckedError, exact_products, line_of, together, wrong_pairs
 from burnin.guard.judge import CLEAN, Evidence, Row, Verdict, judge
 from burnin.guard.ranks import GoneError, Ranks, UnlikeError
 from burnin.guard.replay import Print, Replayer, StepFunction
@@ -41,48 +41,46 @@ class Checker:
     def check(self, fn: StepFunction, batch: Any, ask: Ask) -> Outcome:
         """Run and check one step. What `fn` raises in the original run passes; nothing else is raised.
 
-        The collectives of the original run are followed on every rank, whatever went wrong before on one of them: they
-        are part of what all ranks execute.
+        Following the collectives of a run takes collectives: no rank begins to, unless all do.
         """
         replayer = self._replayer
         if why := replayer.shape.why_not() or self._nothing():
             return Outcome(fn(batch), None, [why])
-        began, why = self._begin(batch, ask)
+        try:
+            start, standing, inputs = together(self.ranks, lambda: self._begin(batch, ask), "keeping the step's start")
+        except GoneError as error:
+            return Outcome(fn(batch), None, gone=str(error))
+        except UncheckedError as error:
+            return Outcome(fn(batch), None, [str(error)])
         allocated = replayer.allocated()
         loss, records = replayer.run(fn, batch, ask.seed)
         outcome = Outcome(loss, None)
         if records.unknown:
             outcome.unchecked.append(records.unknown)
-        step = None
+
+        def prepare() -> Step:
+            original = replayer.prints(loss, records, ask.seed)
+            changed = replayer.inputs(batch, ask.seed) != inputs
+            replayer.need_room(allocated)
+            return Step(fn, batch, start, original, standing, changed, ask)
+
         try:
-            if began is not None:
-                start, standing, inputs = began
-                original = replayer.prints(loss, records, ask.seed)
-                changed = replayer.inputs(batch, ask.seed) != inputs
-                step = Step(fn, batch, start, original, standing, changed, ask)
-                why = replayer.no_room(allocated)
-        except RuntimeError as error:  # out of memory, a device that hangs
-            why, step = line_of(error), None
-        try:
-            agree(self.ranks, why, "the preparation of a replay")
-            if step is not None:
-                self._judge(step, outcome)
+            self._judge(together(self.ranks, prepare, "the preparation of a replay"), outcome)
         except GoneError as error:
             outcome.gone = str(error)
-        except (RuntimeError, UncheckedError) as error:
-            outcome.unchecked.append(str(error) if isinstance(error, UncheckedError) else line_of(error))
+        except UncheckedError as error:
+            outcome.unchecked.append(str(error))
+        except RuntimeError as error:  # a device that hangs
+            outcome.unchecked.append(line_of(error))
         return outcome
 
     def _nothing(self) -> str:
         return "" if self.names else "nothing is left that is reproducible: no arithmetic is checked"
 
-    def _begin(self, batch: Any, ask: Ask) -> tuple[tuple[Start, tuple[int, int], int] | None, str]:
-        """What is kept of the state before the step; or why it cannot be: the step itself may work nevertheless."""
+    def _begin(self, batch: Any, ask: Ask) -> tuple[Start, tuple[int, int], int]:
+        """What is kept of the state before the step."""
         replayer = self._replayer
-        try:
-            return (replayer.start(batch), replayer.standing(ask.seed), replayer.inputs(batch, ask.seed)), ""
-        except RuntimeError as error:  # out of memory, a device that hangs
-            return None, line_of(error)
+        return replayer.start(batch), replayer.standing(ask.seed), replayer.inputs(batch, ask.seed)
 
     def _judge(self, step: Step, outcome: Outcome) -> None:
         with self._replayer.keep(step.start, step.batch, changed=step.inputs_changed):

@@ -30,6 +30,8 @@ class DdpEar:
         self._records: Records | None = None
         self._seed = 0
         self._inner = comm_hook
+        self.severed = False
+        """Whether the sums of the ranks must not be added up: the others may not."""
         self.note = ""
         if getattr(model, "_comm_hooks", None):
             self.note = "collectives: DDP has a communication hook already; give it to the guard as comm_hook instead"
@@ -50,7 +52,10 @@ class DdpEar:
     def _add_up(self, records: Records) -> None:
         """Add the sums of all buckets over the ranks, in one more collective of 1/16 byte a gradient."""
         puts = [call.put for call in records.calls if call.put is not None]
-        if puts:
+        if self.severed:
+            for call in records.calls:
+                call.put = None
+        elif puts:
             total = torch.cat(puts, dim=1)
             dist.all_reduce(total, group=self._group)
             parts = torch.split(total, [put.shape[1] for put in puts], dim=1)

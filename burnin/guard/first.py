@@ -6,7 +6,7 @@ from typing import Any
 from burnin.guard.calibrate import Calibration, calibrate
 from burnin.guard.check import Checker
 from burnin.guard.hashes import Hasher
-from burnin.guard.joint import UncheckedError, agree, line_of
+from burnin.guard.joint import UncheckedError, line_of, together
 from burnin.guard.ranks import GoneError
 from burnin.guard.replay import REPLAY_ERRORS, Replayer, StepFunction
 
@@ -46,20 +46,22 @@ def first(
     """
     if why := replayer.shape.why_not():
         return First(fn(batch), again=why)
-    kept, why = None, ""
     try:
-        kept = replayer.start(batch), replayer.inputs(batch, seed), replayer.standing(seed)
-    except RuntimeError as error:  # out of memory, a device that hangs: the step itself may work
-        why = line_of(error)
+        start, before, standing = together(
+            checker.ranks,
+            lambda: (replayer.start(batch), replayer.inputs(batch, seed), replayer.standing(seed)),
+            "keeping the step's start",
+        )
+    except GoneError as error:
+        return First(fn(batch), gone=str(error))
+    except UncheckedError as error:
+        return First(fn(batch), again=str(error))
     allocated = replayer.allocated()
     loss, records = replayer.run(fn, batch, seed)
     found = First(loss)
+    found.steady = expected is None or expected == standing
     try:
-        agree(checker.ranks, why or replayer.no_room(allocated), "the preparation of the calibration")
-        if kept is None:
-            return found  # not reached: `agree` has raised
-        start, before, standing = kept
-        found.steady = expected is None or expected == standing
+        together(checker.ranks, lambda: replayer.need_room(allocated), "the preparation of the calibration")
         original = replayer.prints(loss, records, seed)
         changed = replayer.inputs(batch, seed) != before
         with replayer.keep(start, batch, changed=changed):

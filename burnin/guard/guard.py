@@ -104,6 +104,7 @@ class ReplayGuard:
         self.ledger = Ledger(notes=[shape.quiet_note] if shape.quiet_note else [])
         if shape.part:
             self._checker.severed = True
+            shape.sever()
             self.ledger.notes.append("ranks are not compared: DDP's process group is not that of all ranks")
         self._gpus = gpu_names(self._checker.ranks, self._replayer.device)
         self._watches = {name: Watch(name) for name in ("loss", "gradient norm")}
@@ -249,7 +250,8 @@ class ReplayGuard:
             left, gone = withdraw(calibration, unlike)
             self._claim(left)
             self.ledger.notes.append(
-                f"step {number}: no longer checked, not reproducible or computed from what is not: {', '.join(gone)}"
+                f"step {number}: {len(gone)} tensors no longer checked, not reproducible or computed after what is not"
+                f" ({', '.join(gone[:3])}{' …' if len(gone) > 3 else ''})"  # noqa: PLR2004
             )
 
     def _report(self, verdict: Verdict, number: int, tensors: tuple[str, ...]) -> None:
@@ -296,6 +298,7 @@ class ReplayGuard:
         elif self._checker.ranks.world > 1:
             self._gpus = [self._gpus[self._checker.ranks.rank]]
             self._checker.ranks, self._checker.severed = Alone(), True
+            self._replayer.shape.sever()
             self.ledger.notes.append("peers and collectives are not checked any more")
 
     def _seed(self, number: int) -> int:

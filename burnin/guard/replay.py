@@ -29,6 +29,10 @@ REPLAY_ERRORS = (
 """What a replay may raise though the original did not: then the step is not checked, and training goes on."""
 
 
+class NoRoomError(RuntimeError):
+    """A replay may not fit into the device's memory."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Print:
     """The fingerprints of one run."""
@@ -84,21 +88,22 @@ class Replayer:
         """Bytes that tensors take on the device; 0 on a CPU."""
         return torch.cuda.memory_allocated(self.device) if self.device.type == "cuda" else 0
 
-    def no_room(self, before: int) -> str:
-        """Say why a replay would not fit into the device's memory; "" when it does. Call it after the original run.
+    def need_room(self, before: int) -> None:
+        """Make sure that a replay fits into the device's memory. Call it after the original run.
 
         A replay needs at most what the original run took at its peak, while the original's gradients stay. Of the peak
         is known that of the program so far, which includes this run (unless the program resets it, then this run's).
 
         Args:
             before: `allocated` before the original run.
+
+        Raises:
+            NoRoomError: it may not fit.
         """
-        if self.device.type != "cuda":
-            return ""
-        need = torch.cuda.max_memory_allocated(self.device) - before
-        unused = torch.cuda.memory_reserved(self.device) - torch.cuda.memory_allocated(self.device)
-        free = torch.cuda.mem_get_info(self.device)[0] + unused
-        return f"a replay may need {need / 2**30:.1f} GiB of GPU memory" if need > free else ""
+        if self.device.type == "cuda":
+            need = torch.cuda.max_memory_allocated(self.device) - before
+            unused = torch.cuda.memory_reserved(self.device) - torch.cuda.memory_allocated(self.device)
+            room_for(need, torch.cuda.mem_get_info(self.device)[0] + unused)
 
     def structure(self, fn: StepFunction, batch: Any, start: Start, seed: int) -> dict[str, Origin]:
         """Replay operation by operation; return what each result is computed from. Raises REPLAY_ERRORS."""
@@ -196,6 +201,12 @@ class Replayer:
             outside=_outside(records),
             loss=loss,
         )
+
+
+def room_for(need: int, free: int) -> None:
+    """Compare bytes. Raises NoRoomError."""
+    if need > free:
+        raise NoRoomError(f"a replay may need {need / 2**30:.1f} GiB of GPU memory, and {free / 2**30:.1f} are free")
 
 
 def _outside(records: Records) -> int:

@@ -41,6 +41,9 @@ class Shape(Protocol):
     def listen(self, seed: int) -> AbstractContextManager[Records]:
         """Follow the collectives of one run."""
 
+    def sever(self) -> None:
+        """From now on follow nothing for which other ranks would have to join."""
+
     def why_not(self) -> str:
         """Why a step cannot be replayed now; "" when it can."""
 
@@ -60,6 +63,9 @@ class Plain:
         """There is nothing to hear."""
         del seed
         yield Records()
+
+    def sever(self) -> None:
+        """There is nobody to join."""
 
     def why_not(self) -> str:
         """A plain step can always be replayed."""
@@ -97,6 +103,10 @@ class Ddp:
         """Through the communication hook."""
         return self._ear.listen(seed)
 
+    def sever(self) -> None:
+        """Sums are not bounded any more."""
+        self._ear.severed = True
+
     def why_not(self) -> str:
         """A replay that synchronises would write over gradients that lie in DDP's own memory."""
         if self.joint and self.views:
@@ -122,6 +132,9 @@ class Fsdp:
     def listen(self, seed: int) -> AbstractContextManager[Records]:
         """Through FSDP2's own seam for collectives."""
         return self._ear.listen(seed)
+
+    def sever(self) -> None:
+        """A replay takes all ranks anyway, so there are none any more."""
 
     def why_not(self) -> str:
         """Gradients that are accumulated unsharded are kept inside FSDP2, where a replay would add to them."""

@@ -11,6 +11,7 @@ from torch.utils.checkpoint import checkpoint
 
 from burnin.guard import GuardConfig, ReplayGuard
 from burnin.guard.hashes import Hasher, LateError
+from burnin.guard.replay import room_for
 from burnin.spec import GuardFinding
 
 STEPS = 14
@@ -164,13 +165,15 @@ def test_a_replay_that_would_not_fit_is_not_tried() -> None:
     def count(rig: Rig, step: int, call: int, batch: Any) -> None:
         del batch
         runs[step] = call
-        rig.guard._replayer.no_room = lambda _before: "too large" if step == 10 else ""  # type: ignore[method-assign]
+        rig.guard._replayer.need_room = lambda _before: room_for(3 << 30 if step == 10 else 1, 1 << 30)  # type: ignore[method-assign]
 
     plain, full = Rig(guarded=False), Rig(guarded=True, hook=count)
     assert full.train() == plain.train()
     assert (runs[10], runs[5]) == (1, 2)
     report = full.guard.report()
-    assert (report["unchecked"], report["last_verified_step"]) == ({"too large": 1}, 5)
+    (why,) = report["unchecked"]
+    assert "3.0 GiB of GPU memory, and 1.0 are free" in why
+    assert report["last_verified_step"] == 5
 
 
 def test_what_the_step_itself_raises_passes() -> None:
