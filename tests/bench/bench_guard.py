@@ -39,7 +39,7 @@ TARGETS = {"overhead_500": 0.01, "overhead_20": 0.12, "hash_ms": 0.5, "false_ala
 class Job:
     """One training job, with a guard that may be left out of any step."""
 
-    def __init__(self, *, every: int, deterministic: bool, size: int) -> None:
+    def __init__(self, *, every: int, deterministic: bool, size: int, batch: int) -> None:
         # As in `deterministic_settings`.
         torch.use_deterministic_algorithms(deterministic)
         torch.backends.cuda.enable_cudnn_sdp(not deterministic)
@@ -52,7 +52,7 @@ class Job:
         self.model = model.to("cuda", torch.bfloat16)
         self.optimizer = torch.optim.AdamW(self.model.parameters(), lr=1e-4, fused=True)
         self.guard = ReplayGuard(self.model, self.optimizer, config=GuardConfig(every=every, peer_every=10))
-        self.ids = torch.randint(VOCABULARY // size, (64, BATCH, TOKENS // size + 1), device="cuda")
+        self.ids = torch.randint(VOCABULARY // size, (64, batch, TOKENS // size + 1), device="cuda")
         self.number = 0
 
     def fn(self, batch: torch.Tensor) -> torch.Tensor:
@@ -164,7 +164,7 @@ def alarms(job: Job, *, steps: int, save: Callable[[dict[str, Any]], None]) -> N
 def measure(mode: str, args: argparse.Namespace, report: dict[str, Any], save: Callable[[], None]) -> None:
     """Run the parts that are asked for in one mode."""
     deterministic, default = mode == "deterministic", mode == "default"
-    told = report.setdefault(mode, {})
+    told = report.setdefault(mode, {"batch": args.batch})
     parts = set(args.only)
 
     def keep(name: str, value: Any) -> None:
@@ -172,7 +172,7 @@ def measure(mode: str, args: argparse.Namespace, report: dict[str, Any], save: C
         save()
 
     if parts & {"hash", "memory", "overhead20", "alarms"}:
-        job = Job(every=20, deterministic=deterministic, size=args.shrink)
+        job = Job(every=20, deterministic=deterministic, size=args.shrink, batch=args.batch)
         job.to_next_check()
         told["parameters"] = sum(parameter.numel() for parameter in job.model.parameters())
         if default and "hash" in parts:
@@ -187,7 +187,7 @@ def measure(mode: str, args: argparse.Namespace, report: dict[str, Any], save: C
         del job
         torch.cuda.empty_cache()
     if "overhead500" in parts and default:
-        job = Job(every=500, deterministic=deterministic, size=args.shrink)
+        job = Job(every=500, deterministic=deterministic, size=args.shrink, batch=args.batch)
         job.to_next_check()
         keep("overhead_500", overhead(job, window=500, pairs=args.pairs))
 
@@ -216,6 +216,7 @@ def main() -> int:
     parser.add_argument("--steps", type=int, default=2000, help="guarded in each mode, which must raise no alarm")
     parser.add_argument("--pairs", type=int, default=2, help="of windows of 500 steps, a check every 500")
     parser.add_argument("--pairs20", type=int, default=5, help="of windows of 100 steps, a check every 20")
+    parser.add_argument("--batch", type=int, default=BATCH, help="sequences of a step; fewer take less time")
     parser.add_argument("--shrink", type=int, default=1, help="divide the model's dimensions, to try the script")
     parser.add_argument("--json", default="-")
     args = parser.parse_args()
