@@ -15,6 +15,7 @@ value. The weights are no secret: this protects against broken hardware, not aga
 64-bit words would be a mistake: with odd weights an even number of flips of the top bit cancels always.
 """
 
+from collections.abc import Sequence
 from functools import lru_cache
 
 import numpy as np
@@ -73,7 +74,7 @@ def checksum_into(slot: torch.Tensor, tensor: torch.Tensor, seed: int) -> None:
         raw = _aligned(raw_bytes(tensor))
         checksum_on_device(slot, raw, derive(seed, "checksum"), length_term(raw.numel(), seed))
     else:
-        slot.fill_(_signed64(checksum(tensor, seed)))
+        slot.fill_(signed64(checksum(tensor, seed)))
 
 
 def tile_count(matrix: torch.Tensor) -> int:
@@ -123,6 +124,21 @@ def total(sums: torch.Tensor, nbytes: int, seed: int) -> int:
     return (int(sums.sum().item()) + length_term(nbytes, seed)) & MASK64
 
 
+def checksums_on_cpu(raws: Sequence[torch.Tensor], seed: int) -> list[int]:
+    """Return the checksum of each of many flat uint8 tensors; short ones share their weights, which is faster."""
+    key = derive(seed, "checksum")
+    most = max((-(-raw.numel() // 4) for raw in raws if raw.numel() <= 4 * CHUNK_WORDS), default=0)
+    weights = _weights(key, 0, most) if most else np.empty(0, dtype=np.uint64)
+    found = []
+    for raw in raws:
+        if raw.numel() <= 4 * CHUNK_WORDS:
+            words = _words(raw.cpu().numpy())
+            found.append((int(np.dot(words, weights[: len(words)])) + length_term(raw.numel(), seed)) & MASK64)
+        else:
+            found.append(checksum(raw, seed))
+    return found
+
+
 def text(value: int) -> str:
     """Return a checksum as it appears in reports: 16 hex digits."""
     return f"{value & MASK64:016x}"
@@ -153,7 +169,8 @@ def _matrix(tensor: torch.Tensor) -> torch.Tensor:
     return plain.reshape(plain.numel() // columns if columns else 0, columns)
 
 
-def _signed64(value: int) -> int:
+def signed64(value: int) -> int:
+    """Return a 64-bit value as the signed integer that an int64 tensor holds."""
     return value - (1 << 64) if value >> 63 else value
 
 

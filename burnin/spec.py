@@ -94,6 +94,31 @@ class Case:
     """Share of the host's median rate below which a GPU is slow (`burnin.rates`); 0: its rate is told, never judged."""
 
 
+GUARD_SCHEMA = "fleetd.guard.finding/1"
+"""Value of `schema` in the lines that the training guard sends to the agent."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GuardFinding:
+    """What the training guard tells the agent of its host: one JSON object a line, these fields and `schema`.
+
+    It is a job's word. It asks for tests; only their result counts against a GPU.
+    """
+
+    code: str
+    """`sdc.` and the fault class."""
+    check: str
+    """`suspect`, `bad` or `unknown`."""
+    fault_class: str
+    gpu: str | None
+    """UUID of the GPU in question; None: not known."""
+    rank: int | None
+    step: int
+    why: str
+    asks: tuple[str, ...]
+    """Tests of burn-in."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ballot:
     """What one GPU says about one iteration (one seed, many launches) of one case."""

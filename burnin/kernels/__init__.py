@@ -5,8 +5,10 @@ from the functions below, so burn-in imports and runs (on the CPU) where triton 
 Always true: each kernel computes exactly what a plain CPU function elsewhere in burnin computes.
 """
 
+from collections.abc import Sequence
 from functools import cache
 from importlib.util import find_spec
+from typing import Any
 
 import torch
 
@@ -41,6 +43,15 @@ def checksum_on_device(slot: torch.Tensor, raw: torch.Tensor, key: int, length_t
     from burnin.kernels.checksum import launch_flat  # noqa: PLC0415 - imports triton
 
     launch_flat(slot, raw, key, length_term)
+
+
+def checksums_on_device(
+    out: torch.Tensor, raws: Sequence[torch.Tensor], lengths: Sequence[int], key: int, plans: dict[Any, Any]
+) -> None:
+    """Launch the checksums of many tensors; see `burnin.kernels.many.launch`."""
+    from burnin.kernels.many import launch  # noqa: PLC0415 - imports triton
+
+    launch(out, raws, lengths, key, plans)
 
 
 def multiply_on_device(a: torch.Tensor, bt: torch.Tensor, out: torch.Tensor, precision: str) -> None:

@@ -26,6 +26,7 @@ COMMANDS = {
     "controller": "fleetd.cli.controller:command",
     "demo": "fleetd.cli.demo:command",
     "faults": "fleetd.cli.faults:command",
+    "guard": "fleetd.cli.guard:command",
     "hold": "fleetd.cli.hold:command",
     "hook": "fleetd.cli.hook:command",
     "host": "fleetd.cli.host:command",

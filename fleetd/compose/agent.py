@@ -14,7 +14,9 @@ from fleetd.agent.attachment import Attachment, PatientBurner
 from fleetd.agent.chores import Chores
 from fleetd.agent.control_socket import ControlSocket
 from fleetd.agent.detector import Detector
+from fleetd.agent.guard_socket import GuardSocket, guard_socket
 from fleetd.agent.log_watch import LogWatch
+from fleetd.agent.peer_gpus import addresses, open_devices
 from fleetd.agent.sampler import Sampler
 from fleetd.agent.status_client import SOCKET, control_socket, default_socket
 from fleetd.agent.status_document import document
@@ -35,6 +37,7 @@ from fleetd.system import (
     entropy,
     few_arenas,
     reload_on_signal,
+    run_on_daemon,
     setup_logging,
     stop_on_signals,
 )
@@ -50,6 +53,7 @@ class BuiltAgent:
     agent: Agent
     status: StatusSocket
     control: ControlSocket
+    guard: GuardSocket
     reloader: Reloader
     uplink: GrpcUplink
     spool: SqliteSpool
@@ -94,6 +98,7 @@ def build_agent(
         agent=agent,
         status=status,
         control=ControlSocket(control_socket(_socket(config)), _requests(own.attachment)),
+        guard=_guard_socket(config, own, clock),
         reloader=reloader,
         uplink=uplink,
         spool=own.disk,
@@ -168,6 +173,21 @@ def _status_socket(config: AgentConfig, own: Owned, agent: Agent, companions: Co
     )
 
 
+def _guard_socket(config: AgentConfig, own: Owned, clock: Clock) -> GuardSocket:
+    async def held(pid: int) -> frozenset[str]:
+        return await run_on_daemon(lambda: frozenset(addresses(open_devices(pid))))
+
+    return GuardSocket(
+        guard_socket(_socket(config)),
+        host=own.host,
+        boot_id=own.boot,
+        spool=own.spool,
+        clock=clock,
+        inventory=lambda: own.sampler.inventory,
+        held=held,
+    )
+
+
 def _live(agent: Agent, sampler: Sampler, detector: Detector) -> Callable[[AgentConfig], None]:
     """What makes `reload.LIVE` take effect."""
 
@@ -238,8 +258,10 @@ async def _agent(config: AgentConfig, path: Path, compat: str | None) -> None:
     try:
         await built.status.start()
         await built.control.start()
+        await built.guard.start()
         await built.agent.run(stop, hup=reload_on_signal(), reload=built.reloader.reload)
     finally:
+        await built.guard.close()
         await built.control.close()
         await built.status.close()
         exporter.close()

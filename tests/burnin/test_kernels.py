@@ -14,7 +14,7 @@ import triton
 from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource
 
-from burnin.kernels import attention, checksum, embedding, fill, functions, gemm, memory, units
+from burnin.kernels import attention, checksum, embedding, fill, functions, gemm, many, memory, units
 
 TARGETS = {
     "gfx942": GPUTarget("hip", "gfx942", 64),
@@ -138,6 +138,18 @@ def test_the_tile_on_every_unit_compiles_and_reads_where_it_is(target: str, dtyp
     pointers = {"a": f"*{name}", "bt": f"*{name}", "out": out, "units": "*i32"}
     assembly = compile_for(target, units.same_tile, constants, pointers, warps=8)
     assert all(word in assembly for word in (("HW_REG_HW_ID", "HW_REG_XCC_ID") if amd else ("%smid",)))
+
+
+@pytest.mark.parametrize("target", TARGETS)
+@pytest.mark.parametrize("aligned", [True, False])
+def test_checksums_of_many_tensors_compile(target: str, aligned: bool) -> None:
+    pointers = dict.fromkeys(("partials", "addresses", "sizes"), "*i64") | dict.fromkeys(
+        ("tensor_of", "piece_of"), "*i32"
+    )
+    constants = {"ALIGNED": aligned, "PIECE": many.PIECE, "BLOCK": many.BLOCK}
+    compile_for(target, many.piece_sums, constants, pointers, warps=8)
+    sums = dict.fromkeys(("out", "partials", "bounds", "lengths"), "*i64")
+    compile_for(target, many.add_pieces, {"BLOCK": many.ADD_BLOCK}, sums)
 
 
 @pytest.mark.parametrize("target", TARGETS)

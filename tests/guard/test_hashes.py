@@ -1,0 +1,83 @@
+"""Fingerprints of many tensors: the values are those of the checksum, tensor by tensor."""
+
+import os
+import random
+import subprocess
+import sys
+from pathlib import Path
+
+import torch
+
+from burnin.checksum import checksum
+from burnin.guard.hashes import Hasher, digest, local
+from burnin.seed import fill_bits
+
+
+def tensors() -> list[torch.Tensor | None]:
+    made: list[torch.Tensor | None] = [None]
+    for number, size in enumerate((0, 1, 3, 4, 5, 4096, 131_072 * 4 + 7, 4 << 17)):
+        raw = torch.empty(size, dtype=torch.uint8)
+        fill_bits(raw, number)
+        made.append(raw)
+    made.append(torch.arange(12.0).view(3, 4).t())
+    made.append(torch.tensor(float("nan")))
+    return made
+
+
+def test_values_are_those_of_the_checksum() -> None:
+    hasher = Hasher(monotonic=lambda: 0.0, deadline_s=1.0)
+    want = [checksum(torch.empty(0) if one is None else one, 7) for one in tensors()]
+    assert hasher.values(tensors(), 7) == want
+    assert hasher.values(tensors(), 8) != want
+
+
+def test_every_single_bit_of_any_tensor_changes_its_value_only() -> None:
+    hasher = Hasher(monotonic=lambda: 0.0, deadline_s=1.0)
+    rng = random.Random(4)  # noqa: S311
+    state = [torch.randn(37, 5, generator=torch.Generator().manual_seed(n)) for n in range(6)]
+    before = hasher.values(state, 1)
+    for _ in range(100):
+        which, where, bit = rng.randrange(6), rng.randrange(185), rng.randrange(32)
+        word = state[which].view(-1).view(torch.int32)
+        word[where] ^= -(1 << 31) if bit == 31 else 1 << bit
+        after = hasher.values(state, 1)
+        assert [n for n in range(6) if before[n] != after[n]] == [which]
+        before = after
+
+
+def test_digest_depends_on_the_order() -> None:
+    assert digest([1, 2]) != digest([2, 1])
+    assert 0 <= digest([1, 2]) < 1 << 63
+    assert local(torch.ones(3, requires_grad=True)).requires_grad is False
+
+
+INTERPRETED = """
+import torch
+from burnin import checksum as cs
+from burnin.kernels import many
+from burnin.seed import fill_bits
+from burnin.keys import MASK64, derive
+many.PIECE, many.BLOCK, many.ADD_BLOCK = 256, 64, 2
+plans = {}
+for sizes in [(0, 1, 3, 4, 5, 1024, 1027), (256 * 4 * 9 + 2, 7, 0, 256 * 4)]:
+    for shift in (0, 4, 2):
+        raws = []
+        for number, size in enumerate(sizes):
+            raw = torch.empty(size + shift, dtype=torch.uint8)
+            fill_bits(raw, number)
+            raws.append(raw[shift:])
+        out = torch.full((len(raws),), -1, dtype=torch.int64)
+        lengths = [cs.signed64(cs.length_term(raw.numel(), 3)) for raw in raws]
+        many.launch(out, raws, lengths, derive(3, "checksum"), plans)
+        assert [v & MASK64 for v in out.tolist()] == [cs.checksum(raw, 3) for raw in raws], (sizes, shift)
+print("ok")
+"""
+
+
+def test_the_kernel_interpreted_gives_the_same_values() -> None:
+    environment = {**os.environ, "TRITON_INTERPRET": "1"}
+    root = Path(__file__).parents[2]
+    done = subprocess.run(
+        [sys.executable, "-c", INTERPRETED], capture_output=True, text=True, check=False, env=environment, cwd=root
+    )
+    assert done.stdout == "ok\n", done.stderr
