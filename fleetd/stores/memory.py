@@ -50,8 +50,8 @@ class MemoryStore:
 
     def _jobs_heard(self) -> tuple[JobEnded, ...]:
         since_s = max((entry.at_s for entry in self._journal), default=0.0) - JOBS_HEARD_SECONDS
-        first = next((n for n, entry in enumerate(self._journal) if entry.at_s >= since_s), 0)
-        heard = [entry.event for entry in self._journal[first:] if isinstance(entry.event, JobEnded)]
+        first = min(((entry.at_s, n) for n, entry in enumerate(self._journal) if entry.at_s >= since_s), default=(0, 0))
+        heard = [entry.event for entry in self._journal[first[1] :] if isinstance(entry.event, JobEnded)]
         return tuple(heard[-JOBS_HEARD_KEPT:])
 
     def commit(self, entries: Sequence[JournalEntry]) -> None:

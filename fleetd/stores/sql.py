@@ -262,7 +262,8 @@ def _jobs_heard(connection: sa.Connection) -> tuple[JobEnded, ...]:
     if newest_s is None:
         return ()
     late = journal.c.at_s >= newest_s - JOBS_HEARD_SECONDS
-    first = connection.execute(sa.select(sa.func.min(journal.c.id)).where(late)).scalar()
+    # Not the smallest id: for that SQLite would read the whole journal from its beginning.
+    first = connection.execute(sa.select(journal.c.id).where(late).order_by(journal.c.at_s).limit(1)).scalar()
     ended = sa.and_(journal.c.kind == JobEnded.__name__, journal.c.id >= first)
     query = sa.select(journal.c.body).where(ended).order_by(journal.c.id.desc()).limit(JOBS_HEARD_KEPT)
     return tuple(codec.load_job_end(body) for body in reversed(list(connection.execute(query).scalars())))
