@@ -23,8 +23,8 @@ from burnin.guard.report import Ledger, as_dict, as_text
 from burnin.guard.seen import Check
 from burnin.guard.shapes import Shape, shape_of
 from burnin.guard.tell import tell_agent
-from burnin.spec import FaultClass, GuardFinding
 from burnin.keys import derive
+from burnin.spec import FaultClass, GuardFinding
 
 _log = logging.getLogger("burnin.guard")
 LISTENING = 10

@@ -10,8 +10,8 @@ import torch.distributed as dist
 
 from burnin.golden import exact_magnitude, largest_integer
 from burnin.guard.hashes import Hasher
-from burnin.seed import MAGNITUDE_MAX, fill_integers
 from burnin.keys import derive
+from burnin.seed import MAGNITUDE_MAX, fill_integers
 
 EDGE_CUDA, EDGE_CPU = 1024, 96
 """Rows, columns and terms of a product: small, because the truth is computed on the CPU."""
