@@ -162,7 +162,8 @@ class _Fold:
             tally.numbers["job_seconds"] += fact.job_seconds
         tally.numbers["swaps"] += fact.event == "GpuSwapped"
         tally.numbers["repairs"] += fact.event == "OperatorRepaired"
-        tally.numbers["overturned"] += fact.override and host.held
+        # An override that leaves a hold of ours in place has not overturned the quarantine.
+        tally.numbers["overturned"] += fact.override and host.held and not fact.held_by_us
         taken = fact.held_by_us and not host.held
         if taken:
             tally.numbers["quarantines"] += 1

@@ -10,7 +10,7 @@ import pytest
 from fleetd.model.finding import DeviceFault, FaultClass, Finding, Scope, Severity
 from fleetd.model.host import Hello
 from fleetd.model.ids import BootId, FindingId, HostName, OrderId, SpoolId
-from fleetd.model.order import RunBurnin
+from fleetd.model.order import AgentOrder, RecallBurnin, RunBurnin
 from fleetd.model.telemetry import GpuSample
 from fleetd.ports import Peer, Refused
 from fleetd.sim.clock import SimClock
@@ -48,6 +48,7 @@ class Door:
         self.hellos = 0
         self.confirmed: list[tuple[str, str]] = []
         self.open_orders: list[RunBurnin] = []
+        self.recalls: list[RecallBurnin] = []
         self.at_work = 0
         self.refuses = False
 
@@ -72,10 +73,12 @@ class Door:
     async def telemetry_received(self, host: HostName, samples: Sequence[GpuSample]) -> None:
         raise AssertionError(f"{host} sampled nothing, and sends {samples}")
 
-    async def orders(self, host: HostName) -> AsyncIterator[RunBurnin]:
+    async def orders(self, host: HostName) -> AsyncIterator[AgentOrder]:
         for order in self.open_orders:
             assert order.host == host
             yield order
+        for recall in self.recalls:
+            yield recall
         await asyncio.Event().wait()
 
     async def order_confirmed(self, host: HostName, order_id: OrderId, refused: str) -> None:
@@ -105,6 +108,7 @@ class Scene:
             telemetry_interval_s=10.0,
         )
         self.accepted: list[str] = []
+        self.recalled: list[str] = []
 
     async def _accept(self, order: RunBurnin) -> str:
         self.accepted.append(order.id)
@@ -112,7 +116,13 @@ class Scene:
 
     async def run(self) -> None:
         hello = Hello(host=H1, boot_id=BootId("b1"), agent_version="1", capabilities=(), inventory=())
-        await self.uplink.run(hello=lambda: hello, spool=self.spool, telemetry=tuple, accept=self._accept)
+        await self.uplink.run(
+            hello=lambda: hello,
+            spool=self.spool,
+            telemetry=tuple,
+            accept=self._accept,
+            recall=lambda order: self.recalled.append(order.order_id),
+        )
 
 
 def play(weather: Weather, story: Callable[[Scene], Coroutine[Any, Any, None]], seed: int = 1) -> Scene:
@@ -121,6 +131,7 @@ def play(weather: Weather, story: Callable[[Scene], Coroutine[Any, Any, None]], 
         task = asyncio.create_task(scene.run())
         await story(scene)
         assert not scene.bugs
+        assert not task.done(), "the line ended by itself"
         task.cancel()
         await asyncio.wait({task})
         return scene
@@ -189,6 +200,15 @@ def test_orders_are_confirmed_or_refused() -> None:
             scene.door.open_orders.append(order)
         await scene.clock.sleep_s(60.0)
         assert scene.door.confirmed == [("o0", ""), ("o1", "no such level")]
+
+    play(Weather(), story)
+
+
+def test_a_recall_reaches_the_agent() -> None:
+    async def story(scene: Scene) -> None:
+        scene.door.recalls.append(RecallBurnin(order_id=OrderId("o7"), why="the kill switch"))
+        await scene.clock.sleep_s(60.0)
+        assert scene.recalled == ["o7"]
 
     play(Weather(), story)
 
