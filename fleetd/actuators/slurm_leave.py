@@ -18,6 +18,9 @@ from fleetd.ports import ActuatorError, ActuatorObjection, Clock
 
 JOBS_MAX = 256
 """Jobs of one node that are looked at."""
+_HERE = "RUNNING,SUSPENDED,CONFIGURING,COMPLETING"
+_LEAVING = "COMPLETING"
+"""A job that was sent away or has ended, and whose processes or epilog still run: the GPUs are not free yet."""
 _COMMENT = re.compile(r"^ +AdminComment=(.*)$", re.MULTILINE)
 _OURS = "fleetd:"
 
@@ -42,9 +45,12 @@ class Leaving:
         """Do what is next for the jobs of a drained node. Raises ActuatorError, ActuatorObjection."""
         if order.drain is Drain.JOB_END:
             return Gone(done=True, why="its jobs run to their end")
-        jobs = await self._jobs(node)
-        if not jobs:
+        here = await self._jobs(node)
+        if not here:
             return Gone(done=True, why="no job is left on it")
+        jobs = [job for job, state in here if state != _LEAVING]
+        if not jobs:
+            return Gone(done=False, why=f"{len(here)} jobs are leaving: Slurm cleans up after them")
         leave_by_s = order.issued_at_s + self._config.checkpoint_seconds
         if order.drain is Drain.CHECKPOINT and self._clock.wall_s() < leave_by_s:
             by = datetime.fromtimestamp(leave_by_s, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
@@ -61,18 +67,19 @@ class Leaving:
 
     async def forget(self, node: str, order_id: OrderId) -> None:
         """Take back what jobs of a node were told: it is opened again. Raises ActuatorError."""
-        for job in await self._jobs(node):
+        for job, _ in await self._jobs(node):
             if (await self._comment(job) or "").startswith(f"{_OURS}{order_id}:"):
                 await self._comment_on(job, "")
 
-    async def _jobs(self, node: str) -> tuple[str, ...]:
+    async def _jobs(self, node: str) -> list[tuple[str, str]]:
+        """The jobs that have something on a node, with their states."""
         answer = await self._commands.run(
-            *(self._config.squeue, "--noheader", f"--nodelist={node}", "--states=RUNNING,SUSPENDED"),
+            *(self._config.squeue, "--noheader", f"--nodelist={node}", f"--states={_HERE}"),
             "--format=%A|%T",
         )
         if answer.code != 0:
             raise ActuatorError(f"squeue of {node}: {answer.said}")
-        return tuple(job for job, _ in slurm_text.rows(answer.out, 2))[:JOBS_MAX]
+        return [(job, state) for job, state in slurm_text.rows(answer.out, 2)][:JOBS_MAX]
 
     async def _tell(self, job: str, text: str) -> None:
         there = await self._comment(job)

@@ -192,8 +192,8 @@ def test_by_default_a_job_runs_to_its_end_and_no_new_one_starts(cluster: SlurmCl
     assert cluster.state("h01") == "IDLE+DRAIN"
 
 
-def test_now_requeues_what_runs(cluster: SlurmCluster) -> None:
-    job = cluster.submit("sleep 300", "-w", "h01")
+def test_now_requeues_what_runs_and_waits_for_a_job_that_leaves_slowly(cluster: SlurmCluster) -> None:
+    job = cluster.submit('trap "" TERM; sleep 300', "-w", "h01")
     order = quarantine("h01", drain=Drain.NOW)
     assert not do(slurm(cluster), order).done
     wait_until(gone(slurm(cluster), order), "no job is left")
