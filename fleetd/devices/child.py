@@ -6,16 +6,22 @@ and a helper that is inside the driver must not be killed.
 
 import asyncio
 import json
+import os
+import signal
 import subprocess
 import sys
 from collections.abc import Mapping
 from contextlib import suppress
 from typing import Any
 
+from fleetd.devices.steps import Steps
+
 _REPLY_BYTES_MAX = 1 << 20
 _SLICES = 4
 """A deadline is waited for in so many pieces: when this process itself is stopped for a while (a virtual machine that
 is paused, a host that is overloaded), that uses up one of them, and an answer that came meanwhile is still read."""
+_CRASHES = {-one for one in (signal.SIGSEGV, signal.SIGBUS, signal.SIGABRT, signal.SIGFPE, signal.SIGILL)}
+"""Exit codes of a library that broke; another signal came from somebody else, and says nothing of a GPU."""
 END_S = 1.0
 """How long its end may take when the agent ends: half of what the whole agent has."""
 _BUSY_END_S = 0.25
@@ -25,6 +31,11 @@ by not waiting: it ends by itself when the call returns."""
 
 class ChildError(Exception):
     """The helper cannot be started, is gone, or talks nonsense; one line."""
+
+    def __init__(self, message: str, *, gpu: str | None = None) -> None:
+        super().__init__(message)
+        self.gpu = gpu
+        """The GPU in a call for which it hung or crashed; None: neither, or nobody knows."""
 
 
 class ChildHung(ChildError):  # noqa: N818 - it says what happened
@@ -50,9 +61,10 @@ def _reap() -> None:
 class Child:
     """A running helper."""
 
-    def __init__(self, process: "subprocess.Popen[bytes]", reader: asyncio.StreamReader) -> None:
+    def __init__(self, process: "subprocess.Popen[bytes]", reader: asyncio.StreamReader, steps: Steps) -> None:
         self._process = process
         self._reader = reader
+        self._steps = steps
         self._transport: asyncio.ReadTransport | None = None
         self._requests = 0
         self._answered = 0
@@ -62,21 +74,33 @@ class Child:
         """Start the helper of a vendor. Raises ChildError."""
         # -P: a daemon that runs as root must not import what lies in the directory it happens to stand in.
         # A session of its own: what a terminal or a service manager sends to the daemon's group is not for the helper.
-        command = [sys.executable, "-P", "-m", "fleetd.devices.vendor", vendor]
         try:
-            process = subprocess.Popen(  # noqa: ASYNC220 - takes a millisecond, as asyncio's own does
-                command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, bufsize=0, env=environ, start_new_session=True
-            )
+            steps, shared = Steps.shared()
+            try:
+                process = subprocess.Popen(  # noqa: ASYNC220 - takes a millisecond, as asyncio's own does
+                    [sys.executable, "-P", "-m", "fleetd.devices.vendor", vendor, str(shared)],
+                    stdin=subprocess.PIPE,
+                    stdout=subprocess.PIPE,
+                    bufsize=0,
+                    env=environ,
+                    start_new_session=True,
+                    pass_fds=(shared,),
+                )
+            finally:
+                os.close(shared)
         except OSError as error:
             raise ChildError(f"the {vendor} helper does not start: {error.strerror}") from error
-        child = cls(process, asyncio.StreamReader(limit=_REPLY_BYTES_MAX))
+        child = cls(process, asyncio.StreamReader(limit=_REPLY_BYTES_MAX), steps)
         child._transport, _ = await asyncio.get_running_loop().connect_read_pipe(
             lambda: asyncio.StreamReaderProtocol(child._reader), process.stdout
         )
         return child
 
     async def ask(self, request: dict[str, Any], deadline_s: float) -> Any:
-        """Send a request and return what it answers. Raises Refusal; ChildHung or ChildError: do not use it again."""
+        """Send a request and return what it answers. Raises Refusal; ChildHung or ChildError: do not use it again.
+
+        A request for several `gpus` has the deadline for each of them.
+        """
         self._requests += 1
         number = self._requests
         line = json.dumps({**request, "id": number}) + "\n"
@@ -86,22 +110,35 @@ class Child:
             self._process.stdin.write(line.encode())
         except OSError as error:
             raise ChildError(self._death()) from error
-        reply = await self._within(deadline_s, number)
+        try:
+            reply = await self._within(deadline_s, number)
+        except ChildError as error:
+            error.gpu = self._at(number, request) if self._process.returncode in _CRASHES else None
+            raise
         if reply is None:
-            whose = f" of {request['gpu']}" if "gpu" in request else ""
-            raise ChildHung(f"no answer to '{request['do']}'{whose} within {deadline_s:g} s")
+            gpu = self._at(number, request)
+            whose = f" of {gpu}" if gpu is not None else ""
+            raise ChildHung(f"no answer to '{request['do']}'{whose} within {deadline_s:g} s", gpu=gpu)
         if "error" in reply:
             raise Refusal(str(reply["error"]), missing=bool(reply.get("missing")))
         if "ok" not in reply:
             raise ChildError("the helper sent a reply that is none")
         return reply["ok"]
 
+    def _at(self, number: int, request: dict[str, Any]) -> str | None:
+        """The GPU that a request has come to; None: it is for none, or the helper has not begun with it."""
+        gpus, step = request.get("gpus", ()), self._steps.of(number)
+        return str(gpus[step]) if step is not None and step < len(gpus) else None
+
     async def _within(self, deadline_s: float, number: int) -> dict[str, Any] | None:
-        """The reply to a request; None: there was none in time."""
-        for _ in range(_SLICES):
+        """The reply to a request; None: a step of it was not over in time."""
+        step, slices = self._steps.of(number) or 0, 0
+        while slices < _SLICES:
             with suppress(TimeoutError):
                 async with asyncio.timeout(deadline_s / _SLICES):
                     return await self._reply(number)
+            before, step = step, self._steps.of(number) or 0
+            slices = slices + 1 if step == before else 0
         return None
 
     async def _reply(self, number: int) -> dict[str, Any]:

@@ -1,17 +1,18 @@
 """The daemon's side of the helper processes: the `Devices` port over a vendor library that may hang, lie or die.
 
-One helper reads all GPUs in turn. When it hangs, the GPU it hung on is left alone until that call has returned, and
-from its second hang on for a growing time; all others are asked at once, side by side, each through a helper of its
+One helper reads all GPUs in turn. When it hangs or crashes, the GPU it was at is left alone until that call is over,
+and from the second time on for a growing time; all others are asked at once, side by side, each through a helper of its
 own, so that several that hang together are found together. One of the helpers that answered goes on. A GPU that was
 left alone is asked again in the same way, so that it costs the others nothing when it hangs again.
 
-A library that is running names the GPUs that were there when it was initialised. When the kernel's list of devices
-changes, or a GPU has trouble, or after an hour, a fresh helper names them anew, and takes over if they are others.
+A running library names the GPUs that were there when it was initialised. When the kernel's list of devices changes, a
+GPU has trouble, or after an hour, a fresh helper names them anew, and takes over if they are others.
 """
 
 import asyncio
 import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 import structlog
 
@@ -23,7 +24,8 @@ from fleetd.devices.inventory import named
 from fleetd.devices.pci import PciGpus
 from fleetd.devices.power_readings import power_readings
 from fleetd.devices.reader import PROCESSES
-from fleetd.devices.readings import Readings, process_ids
+from fleetd.devices.readings import Readings
+from fleetd.devices.replies import process_ids, read_replies
 from fleetd.model.host import Gpu
 from fleetd.model.ids import GpuId
 from fleetd.model.power import PowerReading
@@ -41,8 +43,6 @@ _PATIENCE = 2.0
 """A helper that has only just started, with others and on a host that may be busy, has so many times the deadline of a
 call: a GPU that is merely slow to be found must not be taken for one that hangs."""
 _KNOWN_MAX = 256
-_SINGLY_S = 600.0
-"""All GPUs tell their limits in one answer, which is cheap; after one that hung, each for itself for so long."""
 _LEFT_ALONE = "a call for it hung; it is left alone until that call returns, or for some time"
 
 
@@ -78,7 +78,6 @@ class HelperDevices:
         self._on_bus: frozenset[str] = frozenset()
         self._looked_s = 0.0
         self._looks = 0
-        self._singly_until_s = 0.0
         self._processes: Mapping[GpuId, tuple[int, ...]] = {}
 
     @property
@@ -134,20 +133,10 @@ class HelperDevices:
     async def power(self, *, energy: bool = False) -> tuple[PowerReading, ...]:
         """Limits and draw of each GPU that answered and is not left alone. Raises DeviceError when there is none."""
         async with self._lock:
-            child, now_s = await self._helpers.ready(), self._clock.elapsed_s
+            child = await self._helpers.ready()
             gpus = [one.gpu for one in self._inventory if one.gpu not in self._asides]
-            found: list[PowerReading] = []
-            for some in [gpus] if now_s() >= self._singly_until_s else [[gpu] for gpu in gpus]:
-                request: dict[str, object] = {"do": "power", "gpus": some, "energy": energy}
-                request |= {"gpu": some[0]} if len(some) == 1 else {}
-                try:
-                    reply = await self._helpers.ask(child, request, self._config.call_deadline_seconds)
-                except Hung as error:
-                    self._singly_until_s = now_s() + _SINGLY_S
-                    if len(some) == 1:
-                        self._asides.put(some[0], error.child, now_s=now_s())
-                    raise
-                found += power_readings(some, now_s(), reply)
+            reply = await self._put_to(child, {"do": "power", "gpus": gpus, "energy": energy})
+            found = power_readings(gpus, self._clock.elapsed_s(), reply)
             if not found:
                 raise DeviceError("no GPU tells its power limits")
             return tuple(found)
@@ -245,20 +234,20 @@ class HelperDevices:
         return samples
 
     async def _in_turn(
-        self, child: Child, gpus: Iterable[GpuId], samples: dict[GpuId, GpuSample], troubles: dict[GpuId, str]
+        self, child: Child, gpus: Sequence[GpuId], samples: dict[GpuId, GpuSample], troubles: dict[GpuId, str]
     ) -> bool:
-        """Ask GPUs one after the other through the helper that works; whether it hung on one of them."""
-        for gpu in gpus:
-            rest = self._rests.get(gpu)
-            if rest is not None and self._clock.elapsed_s() < rest[1]:
-                samples[gpu] = rest[0]
-                continue
-            try:
-                samples[gpu] = await self._sample(child, gpu)
-            except DeviceError as trouble:
-                troubles[gpu] = str(trouble)
-                if self._helpers.main is None:  # it is gone
-                    return isinstance(trouble, Hung)
+        """Ask GPUs one after the other through the helper that works; whether it hung."""
+        now_s = self._clock.elapsed_s()  # one that is too slow to be asked again already is as it was
+        samples |= {gpu: self._rests[gpu][0] for gpu in gpus if gpu in self._rests and now_s < self._rests[gpu][1]}
+        asked = [gpu for gpu in gpus if gpu not in samples]
+        try:
+            if asked:
+                await self._ask(child, asked, samples, troubles)
+        except Hung as hung:
+            troubles |= dict.fromkeys(asked if hung.gpu is None else [hung.gpu], str(hung))
+            return True
+        except DeviceError as error:
+            troubles |= dict.fromkeys(asked, str(error))
         return False
 
     async def _side_by_side(
@@ -280,8 +269,9 @@ class HelperDevices:
         async def ask(gpu: GpuId) -> None:
             try:
                 async with slots, self._helpers.lent(opened.pop() if opened else None) as child:
-                    samples[gpu] = await self._sample(child, gpu, patience=_PATIENCE)
-                    self._helpers.main = self._helpers.main or child
+                    await self._ask(child, [gpu], samples, troubles, patience=_PATIENCE)
+                    if gpu in samples:
+                        self._helpers.main = self._helpers.main or child
             except DeviceError as trouble:
                 troubles[gpu] = str(trouble)
 
@@ -291,27 +281,50 @@ class HelperDevices:
             for child in opened:  # cancelled before anybody took it
                 self._helpers.abandon(child)
 
-    async def _sample(self, child: Child, gpu: GpuId, *, patience: float = 1.0) -> GpuSample:
+    async def _ask(
+        self,
+        child: Child,
+        gpus: Sequence[GpuId],
+        samples: dict[GpuId, GpuSample],
+        troubles: dict[GpuId, str],
+        *,
+        patience: float = 1.0,
+    ) -> None:
+        """Have one helper read GPUs, in one request; why a GPU refused is added to `troubles`. Raises DeviceError."""
         now_s = self._clock.elapsed_s()
-        slow = now_s >= self._slow_due_s[gpu]
+        slow = [gpu for gpu in gpus if now_s >= self._slow_due_s[gpu]]
+        request = {"do": "sample", "gpus": list(gpus), "slow": slow}
+        reply = await self._put_to(child, request, patience)
+        wall_s, took_s = self._clock.wall_s(), self._clock.elapsed_s() - now_s
+        for one in read_replies(gpus, reply):
+            if one.gpu in slow:
+                self._read_slowly(one.gpu, now_s)
+            self._asides.answered(one.gpu, now_s=now_s + took_s)
+            if one.reading is None:
+                troubles[one.gpu] = one.trouble
+                continue
+            if PROCESSES in one.reading:
+                self._processes = {**self._processes, one.gpu: process_ids(one.reading[PROCESSES])}
+            at_s = wall_s - one.ago_ratio * took_s
+            sample = self._readings.setdefault(one.gpu, Readings()).sample(
+                one.gpu, at_s, one.reading, slow=one.gpu in slow, source=child.pid
+            )
+            samples[one.gpu] = sample
+            if child is self._helpers.main:  # another had to look for the GPU first, which takes longer
+                ended_s = now_s + (1.0 - one.ago_ratio) * took_s
+                self._rests[one.gpu] = sample, ended_s + one.took_ratio * took_s * (1.0 / _BUSY_MAX_RATIO - 1.0)
+
+    async def _put_to(self, child: Child, request: dict[str, Any], patience: float = 1.0) -> Any:
+        """A request for several GPUs; one that hangs is left alone. Raises DeviceError."""
         try:
-            request = {"do": "sample", "gpu": gpu, "slow": slow}
-            reply = await self._helpers.ask(child, request, patience * self._config.call_deadline_seconds)
+            return await self._helpers.ask(child, request, patience * self._config.call_deadline_seconds)
         except Hung as error:
-            self._asides.put(gpu, error.child, now_s=self._clock.elapsed_s())
+            if error.gpu is not None:
+                self._asides.put(error.gpu, error.child, now_s=self._clock.elapsed_s())
             raise
-        if slow:
-            interval_s = self._config.slow_reading_interval_seconds
-            missed = (now_s - self._slow_due_s[gpu]) // interval_s  # keeps the phase, so that the GPUs stay spread
-            self._slow_due_s[gpu] += interval_s * (missed + 1)
-        self._asides.answered(gpu, now_s=self._clock.elapsed_s())
-        if not isinstance(reply, dict):
-            raise DeviceError(f"the {self._vendor} helper sent a sample that is none")
-        if PROCESSES in reply:
-            self._processes = {**self._processes, gpu: process_ids(reply[PROCESSES])}
-        readings = self._readings.setdefault(gpu, Readings())
-        sample = readings.sample(gpu, self._clock.wall_s(), reply, slow=slow, source=child.pid)
-        if child is self._helpers.main:  # another had to look for the GPU first, which takes longer
-            took_s = self._clock.elapsed_s() - now_s
-            self._rests[gpu] = (sample, now_s + took_s / _BUSY_MAX_RATIO)
-        return sample
+
+    def _read_slowly(self, gpu: GpuId, now_s: float) -> None:
+        """The next expensive reading keeps its phase, so that the GPUs stay spread."""
+        interval_s = self._config.slow_reading_interval_seconds
+        missed = (now_s - self._slow_due_s[gpu]) // interval_s
+        self._slow_due_s[gpu] += interval_s * (missed + 1)

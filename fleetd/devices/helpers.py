@@ -20,11 +20,13 @@ _LENT_END_S = 3.0
 
 
 class Hung(DeviceError):  # noqa: N818 - it says what happened
-    """The helper did not answer in time and has been abandoned."""
+    """The helper did not answer in time, or crashed inside a call for a GPU, and has been abandoned."""
 
-    def __init__(self, message: str, child: Child) -> None:
+    def __init__(self, message: str, child: Child, gpu: GpuId | None) -> None:
         super().__init__(message)
         self.child = child
+        self.gpu = gpu
+        """The GPU it hung on; None: elsewhere in the driver."""
 
 
 class Helpers:
@@ -115,8 +117,9 @@ class Helpers:
     async def ask(self, child: Child, request: dict[str, Any], deadline_s: float, *, fatal: bool = False) -> Any:
         """One request. Garbage or death of the helper, and with `fatal` a refusal too, end it. Raises DeviceError.
 
-        Raises Hung when it did not answer in time. Whatever ends the working one delays the next, but for a GPU that
-        hangs: that one is left alone, so the others need not wait.
+        Raises Hung when it did not answer in time, which a request for several `gpus` has for each of them, or crashed
+        at a GPU. Whatever ends the working helper delays the next, but for such a GPU: that one is left alone, so the
+        others need not wait.
         """
         try:
             return await child.ask(request, deadline_s)
@@ -126,9 +129,9 @@ class Helpers:
                 await self.retire(error)
             raise error from refusal
         except ChildError as failure:
-            hung = isinstance(failure, ChildHung)
-            error = Hung(str(failure), child) if hung else DeviceError(str(failure))
-            gpu = request.get("gpu") if hung else None
+            gpu = None if failure.gpu is None else GpuId(failure.gpu)
+            hung = gpu is not None or isinstance(failure, ChildHung)
+            error = Hung(str(failure), child, gpu) if hung else DeviceError(str(failure))
             if child is self.main:
                 self.main = None
                 if gpu is None:

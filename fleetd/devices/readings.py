@@ -34,13 +34,6 @@ _LIMITS_OF = {name: _limits(name) for name in _KINDS}
 
 _HELPERS_OWN = frozenset({"throttle_seconds_total"})
 """Counters that a helper may keep itself (AMD's firmware counts cycles, not seconds): they begin anew with another."""
-_PROCESSES_MAX = 64
-
-
-def process_ids(entries: Any) -> tuple[int, ...]:
-    """The ids in a reader's `PROCESSES`, at most 64; what is no entry is left out."""
-    found = (entry[0] for entry in entries if isinstance(entry, list) and entry) if isinstance(entries, list) else ()
-    return tuple(int(one) for one in found if isinstance(one, str) and one.isdecimal())[:_PROCESSES_MAX]
 
 
 class Readings:

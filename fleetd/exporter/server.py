@@ -5,6 +5,7 @@ It has threads of its own, so it answers while the event loop is busy, or a driv
 
 import contextlib
 import gzip
+import selectors
 import socket
 import socketserver
 import threading
@@ -22,8 +23,6 @@ _REQUESTS_MAX = 8
 """Scrapes served side by side; one more is turned away at once, so that slow readers cannot pile threads up."""
 _REQUEST_S = 10.0
 """A client that has not sent its request and taken the answer by then is hung up on, however busy it looks."""
-_POLL_S = 0.1
-"""How long `close` may take, of the two seconds in which a daemon ends; the thread wakes up so often for it."""
 
 
 class Exporter:
@@ -40,9 +39,9 @@ class Exporter:
             advice = "stop what listens there, or set another `listen`"
             raise PortError(f"metrics cannot be served on {listen}: {error.strerror}; {advice}") from error
         self._server.set_app(_app(page))
-        self._thread = threading.Thread(
-            target=self._server.serve_forever, args=(_POLL_S,), name="exporter", daemon=True
-        )
+        self._server.timeout = 0  # a client that has gone again is not waited for
+        self._ends, self._end = socket.socketpair()
+        self._thread = threading.Thread(target=self._serve, name="exporter", daemon=True)
         self._thread.start()
 
     @property
@@ -52,9 +51,18 @@ class Exporter:
 
     def close(self) -> None:
         """Stop serving; idempotent. A scrape in progress is not waited for."""
-        self._server.shutdown()
-        self._server.server_close()
+        self._end.close()
         self._thread.join()
+        self._server.server_close()
+        self._ends.close()
+
+    def _serve(self) -> None:
+        """Wait for clients and for `close` alike: `serve_forever` would wake up some times a second for the latter."""
+        with selectors.DefaultSelector() as either:
+            either.register(self._server, selectors.EVENT_READ)
+            either.register(self._ends, selectors.EVENT_READ)
+            while all(key.fileobj is not self._ends for key, _ in either.select()):
+                self._server.handle_request()
 
 
 class _Server(socketserver.ThreadingMixIn, WSGIServer):

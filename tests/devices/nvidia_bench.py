@@ -11,6 +11,7 @@ from typing import Any
 from fleetd.devices.config import DevicesConfig
 from fleetd.devices.helper import HelperDevices
 from fleetd.devices.pci import PciGpus
+from fleetd.system import RealClock
 from tests.agent.fakes_agent import FakeClock
 from tests.fakelibs.nvidia_fake import Scenario, build, environ
 
@@ -51,6 +52,11 @@ class Bench:
 
     def lines(self, suffix: str) -> list[str]:
         return self.scenario.lines(suffix)
+
+    async def reached(self, call: str, *, times: int) -> None:
+        """Wait until the library has been called in this way so often."""
+        while sum(line.startswith(call) for line in self.lines(".calls")) < times:
+            await RealClock().sleep_s(0.01)
 
     async def answering(self) -> list[str]:
         return [sample.gpu for sample in await self.devices.sample()]

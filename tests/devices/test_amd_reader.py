@@ -65,9 +65,14 @@ class Helper:
         reply: dict[str, Any] = json.loads(self.process.stdout.readline())
         return reply
 
+    def read(self, gpu: str = G0, *, slow: bool) -> dict[str, Any]:
+        """What it says of one GPU: a reading, or why there is none."""
+        said: dict[str, Any] = self.ask(do="sample", gpus=[gpu], slow=[gpu] if slow else [])["ok"][gpu]
+        return said
+
     def sample(self, gpu: str = G0, *, slow: bool = True) -> GpuSample:
-        reply = self.ask(do="sample", gpu=gpu, slow=slow)
-        return self.readings.setdefault(gpu, Readings()).sample(GpuId(gpu), 0.0, reply["ok"], slow=slow)
+        reading = self.read(gpu, slow=slow)["reading"]
+        return self.readings.setdefault(gpu, Readings()).sample(GpuId(gpu), 0.0, reading, slow=slow)
 
     def end(self) -> None:
         self.scenario.let_go()
@@ -222,7 +227,7 @@ def test_a_gpu_that_is_lost_is_an_error_and_the_other_goes_on(start: Start) -> N
     helper = start()
     helper.sample()
     helper.scenario.set(0, status=12)
-    refused = helper.ask(do="sample", gpu=G0, slow=False)
+    refused = helper.read(slow=False)
     assert "I/O Error" in refused["error"]
     assert helper.sample(G1).power_instant_watts == 412.0
     helper.scenario.set(0, status=None)
@@ -233,7 +238,7 @@ def test_a_gpu_of_which_nothing_can_be_read_is_no_healthy_one(start: Start) -> N
     helper = start()
     helper.sample()
     helper.scenario.set(0, status=16)
-    assert "Internal error" in helper.ask(do="sample", gpu=G0, slow=True)["error"]
+    assert "Internal error" in helper.read(slow=True)["error"]
 
 
 def test_s38_a_suspended_gpu_is_not_asked(start: Start, tmp_path: Path) -> None:
@@ -297,7 +302,7 @@ def test_closing_shuts_the_library_down(start: Start) -> None:
 
 
 def test_every_number_is_finite_json(start: Start) -> None:
-    reply = start().ask(do="sample", gpu=G0, slow=True)["ok"]
+    reply = start().read(slow=True)["reading"]
     numbers = [value for value in reply.values() if isinstance(value, int | float)]
     assert numbers
     assert all(math.isfinite(value) for value in numbers)

@@ -41,7 +41,7 @@ async def started(folder: Path) -> Child:
 def test_one_that_is_inside_a_call_which_nobody_waits_for_is_not_waited_for_either(tmp_path: Path) -> None:
     async def case() -> None:
         child = await started(tmp_path)
-        call = asyncio.create_task(child.ask({"do": "sample", "gpu": "G", "slow": False}, 60.0))
+        call = asyncio.create_task(child.ask({"do": "sample", "gpus": ["G"], "slow": []}, 60.0))
         await asyncio.sleep(0)
         call.cancel()
         await asyncio.wait({call})

@@ -70,6 +70,42 @@ def test_a_hang_abandons_the_helper_and_leaves_that_gpu_alone(tmp_path: Path) ->
     run(case())
 
 
+def test_gpus_that_are_slow_together_have_the_deadline_for_each(tmp_path: Path) -> None:
+    async def case() -> None:
+        config = DevicesConfig(call_deadline_seconds=1.0)
+        async with bench(tmp_path, config) as host:
+            await host.devices.sample()
+            for gpu in range(3):
+                host.tell(gpu, wait__PowerUsage=0.6)
+            assert await host.answering() == ["GPU-0", "GPU-1", "GPU-2"]
+            assert len(host.lines(".starts")) == 1
+
+    run(case())
+
+
+@pytest.mark.parametrize(("signalled", "whose"), [(signal.SIGSEGV, ["GPU-0", "GPU-1"]), (signal.SIGKILL, [])])
+def test_a_library_that_crashes_at_a_gpu_costs_the_others_nothing(
+    tmp_path: Path, signalled: signal.Signals, whose: list[str]
+) -> None:
+    """A helper that somebody killed is another matter: the next one starts after a pause, and asks all of them."""
+
+    async def case() -> None:
+        async with bench(tmp_path) as host:
+            await host.devices.sample()
+            host.tell(2, hang__PowerUsage=1)
+            call = asyncio.create_task(host.answering() if whose else host.devices.sample())
+            await host.reached("2 PowerUsage", times=2)
+            os.kill(int(host.lines(".starts")[0]), signalled)
+            if whose:
+                assert await call == whose
+                assert "no answer to 'sample' of GPU-2" in host.devices.troubles["GPU-2"]
+            else:
+                with pytest.raises(DeviceError, match="the helper ended with exit code -9"):
+                    await call
+
+    run(case())
+
+
 def test_helpers_that_are_stuck_are_never_joined_by_more_than_the_limit(tmp_path: Path) -> None:
     """S35: in the driver as a whole, three; in calls for a GPU, one each (`test_many_hang.py`)."""
 

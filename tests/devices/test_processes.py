@@ -7,7 +7,7 @@ import pytest
 
 from fleetd.devices.amd_readings import slow
 from fleetd.devices.reader import PROCESSES
-from fleetd.devices.readings import process_ids
+from fleetd.devices.replies import process_ids
 from tests.devices.nvidia_bench import bench, run
 
 
