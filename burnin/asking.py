@@ -3,10 +3,10 @@
 from collections import defaultdict
 from collections.abc import Collection
 
-from burnin.evidence import Evidence
-from burnin.opinions import INPUTS_MAX, WITNESSES, believable
+from burnin.verdict.evidence import Evidence
+from burnin.verdict.opinions import INPUTS_MAX, WITNESSES, believable
+from burnin.verdict.weigh import Input, Wrong, goldens, rounds, weigh
 from burnin.vote import Outcome
-from burnin.weigh import Input, Wrong, goldens, rounds, weigh
 
 
 def proofs_needed(
@@ -63,7 +63,7 @@ def worth_examining(evidence: Evidence) -> tuple[Wrong, ...]:
 
 
 def opinions_needed(evidence: Evidence) -> tuple[tuple[Input, int], ...]:
-    """Which (input, core) to have proved on that core alone; see `burnin.opinions`."""
+    """Which (input, core) to have proved on that core alone; see `burnin.verdict.opinions`."""
     if believable(evidence):
         return ()
     asked = {

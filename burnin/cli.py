@@ -16,13 +16,13 @@ import click
 
 from burnin.load.drive import drive
 from burnin.options import SEED_LIMIT, Options, check, parse_devices, parse_inject
-from burnin.page import to_html
-from burnin.progress import open_progress
-from burnin.report import build, check_writable, summary, to_json, to_junit, write
 from burnin.run import CannotJudgeError, run
 from burnin.spec import ExitCode, SpecError
 from burnin.stop import Stop
-from burnin.streams import divert, forgiving, mend
+from burnin.telling.page import to_html
+from burnin.telling.progress import open_progress
+from burnin.telling.report import build, check_writable, summary, to_json, to_junit, write
+from burnin.telling.streams import divert, forgiving, mend
 from burnin.tests import BACKENDS, LEVELS, TESTS, chosen
 
 NO_TORCH = "torch is not installed: install it with the burnin extra (pip install 'fleetd[burnin]')"

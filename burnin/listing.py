@@ -3,9 +3,9 @@
 from collections.abc import Collection, Mapping, Sequence
 
 from burnin.declaration import Declaration
-from burnin.result import NotRun, State
 from burnin.session import Session
 from burnin.spec import Case, Inject, SpecError
+from burnin.telling.result import NotRun, State
 
 ALONE = "it takes two GPUs, and this run has one"
 

@@ -9,20 +9,20 @@ from dataclasses import replace
 from typing import Any
 
 from burnin import selftest
-from burnin.children import Answer, Children
 from burnin.collectives.gang import Gang
-from burnin.evidence import Injury, Quota
-from burnin.health import Counters, compare
 from burnin.listing import list_all, note_missing
-from burnin.opinions import witnesses
 from burnin.options import Options, check, check_inject, in_use, select
-from burnin.progress import Progress
-from burnin.result import NotRun, Result, State, conclude
+from burnin.processes.children import Answer, Children
+from burnin.processes.wire import CheckCores, Count, Discover, Request, made, part
 from burnin.session import Session, Task, merge, round_seed
 from burnin.spec import Case, Device, Inject, Verdict
 from burnin.stop import Stop, StoppedError
+from burnin.telling.progress import Progress
+from burnin.telling.result import NotRun, Result, State, conclude
 from burnin.tests import SELFTEST_WORKLOAD, TESTS, Declaration, Effort, chosen
-from burnin.wire import CheckCores, Count, Discover, Request, made, part
+from burnin.verdict.evidence import Injury, Quota
+from burnin.verdict.health import Counters, compare
+from burnin.verdict.opinions import witnesses
 
 HOST = "host"
 """The child that belongs to no GPU: it lists the devices and checks the host's CPU."""

@@ -8,13 +8,13 @@ import random
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
-from burnin.evidence import Evidence
-from burnin.judge import judge
 from burnin.session import Session, Task, merge, round_seed
 from burnin.spec import Case, Inject
 from burnin.tests import Declaration, Effort
+from burnin.verdict.evidence import Evidence
+from burnin.verdict.judge import judge
+from burnin.verdict.weigh import weigh
 from burnin.vote import Outcome, tally
-from burnin.weigh import weigh
 
 TEST = "selftest"
 MODELS = ("F03", "F04", "F10", "F11", "F13")

@@ -8,16 +8,28 @@ from dataclasses import dataclass, replace
 from typing import Protocol
 
 from burnin.asking import opinions_needed, proofs_needed, retests_needed, worth_examining
-from burnin.children import Answer, Heard
-from burnin.evidence import Cast, Evidence, Examined, Shown
 from burnin.keys import derive
-from burnin.opinions import INPUTS_MAX
 from burnin.options import SEED_LIMIT
-from burnin.progress import Progress
+from burnin.processes.children import Answer, Heard
+from burnin.processes.wire import (
+    Examine,
+    ListCases,
+    Prove,
+    Request,
+    Vote,
+    WireError,
+    ballot,
+    elements,
+    felt,
+    made,
+    part,
+)
 from burnin.spec import Case, Device, Inject, Proof
+from burnin.telling.progress import Progress
 from burnin.tests import Declaration, Effort
-from burnin.weigh import Input
-from burnin.wire import Examine, ListCases, Prove, Request, Vote, WireError, ballot, elements, felt, made, part
+from burnin.verdict.evidence import Cast, Evidence, Examined, Shown
+from burnin.verdict.opinions import INPUTS_MAX
+from burnin.verdict.weigh import Input
 
 COMMON_SEED = 0
 """Stands in for the run's seed in one round of each float test, so that hosts can compare what their GPUs agree on."""
@@ -63,7 +75,7 @@ class Task:
 
 
 class Crew(Protocol):
-    """Who computes for a session: processes of GPUs (`burnin.children`), or a simulated host (`burnin.coverage`)."""
+    """Who computes for a session: processes of GPUs (`processes.children`), or a simulated host (`burnin.coverage`)."""
 
     @property
     def living(self) -> tuple[str, ...]:
@@ -72,7 +84,7 @@ class Crew(Protocol):
     def ask(
         self, asks: Mapping[str, Sequence[Request]], *, test: str, quiet_s: float, limit_s: float, heard: Heard
     ) -> None:
-        """Have the requests answered; see `burnin.children.Children.ask`."""
+        """Have the requests answered; see `burnin.processes.children.Children.ask`."""
 
 
 class Session:
@@ -87,7 +99,7 @@ class Session:
         progress: Progress,
         cores: tuple[int, ...] = (),
     ) -> None:
-        """Nothing is asked yet; `cores`: see `burnin.evidence.Evidence`."""
+        """Nothing is asked yet; `cores`: see `burnin.verdict.evidence.Evidence`."""
         self._children = children
         self._cores = cores
         self.devices = devices
@@ -221,7 +233,7 @@ class Session:
         return evidence
 
     def _second_opinions(self, task: Task, evidence: Evidence) -> Evidence:
-        """Have what accuses a GPU that is alone checked again by single cores; see `burnin.opinions`."""
+        """Have what accuses a GPU that is alone checked again by single cores; see `burnin.verdict.opinions`."""
         for _ in range(INPUTS_MAX):
             wanted = [(at, self.devices[0].gpu, core) for at, core in opinions_needed(evidence)]
             evidence = evidence.plus(proofs=self._shown(task, wanted, retest=True))

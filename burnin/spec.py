@@ -6,7 +6,7 @@ Torch-free: `fleetd` imports this module. Dataclasses cross the boundary between
 from dataclasses import dataclass
 from enum import IntEnum, StrEnum
 
-SCHEMA = "fleetd.burnin.report/1"
+SCHEMA = "fleetd.burnin.telling.report/1"
 """Value of `schema` in the JSON report; the number grows when a consumer would have to change."""
 
 
@@ -91,7 +91,7 @@ class Case:
     missing: str = ""
     """Why the library here cannot compute it; such a case is listed and never asked for."""
     slow_below: float = 0.0
-    """Share of the host's median rate below which a GPU is slow (`burnin.rates`); 0: its rate is told, never judged."""
+    """Share of the host's median rate below which a GPU is slow (`verdict.rates`); 0: its rate is never judged."""
 
 
 GUARD_SCHEMA = "fleetd.guard.finding/1"

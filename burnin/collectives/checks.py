@@ -13,8 +13,8 @@ import torch
 from burnin.collectives.fabric import Fabric, Simulated
 from burnin.inject import WORD
 from burnin.keys import derive
-from burnin.links import CLEAN
 from burnin.spec import Ballot, Case, Elements, Proof
+from burnin.verdict.links import CLEAN
 from burnin.workloads import Context
 from burnin.workloads.launches import tally
 

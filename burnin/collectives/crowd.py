@@ -14,8 +14,8 @@ from burnin.collectives.checks import fabric_of
 from burnin.collectives.fabric import Contribution, Fabric
 from burnin.collectives.reduce import BYTES_CPU, BYTES_CUDA, CollectiveExact, Form
 from burnin.keys import derive
-from burnin.links import BESIDE
 from burnin.spec import Ballot, Case
+from burnin.verdict.links import BESIDE
 from burnin.workloads import Context
 from burnin.workloads.overlap import Beside, alone, float_lanes
 

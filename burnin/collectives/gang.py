@@ -11,11 +11,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from burnin.children import ATTEMPTS, Answer, Children, Heard
 from burnin.collectives.algorithms import ALGORITHMS, LOOPBACK, algorithm_of
-from burnin.evidence import Death, DeathKind
+from burnin.processes.children import ATTEMPTS, Answer, Children, Heard
+from burnin.processes.wire import Request, Vote
 from burnin.stop import Stop
-from burnin.wire import Request, Vote
+from burnin.verdict.evidence import Death, DeathKind
 
 DEADLINE_S = 20.0
 """For one transfer, and for all processes to come together: a healthy host takes milliseconds, and a few seconds to
@@ -71,7 +71,7 @@ class Gang:
     def ask(
         self, asks: Mapping[str, Sequence[Request]], *, test: str, quiet_s: float, limit_s: float, heard: Heard
     ) -> None:
-        """Have the requests answered; see `burnin.children.Children.ask`. Raises StoppedError."""
+        """Have the requests answered; see `burnin.processes.children.Children.ask`. Raises StoppedError."""
         limits = _Limits(test=test, quiet_s=quiet_s, limit_s=limit_s)
         votes = {gpu: [one for one in requests if isinstance(one, Vote)] for gpu, requests in asks.items()}
         rest = {gpu: [one for one in requests if not isinstance(one, Vote)] for gpu, requests in asks.items()}
@@ -147,7 +147,7 @@ def causes(deaths: tuple[Death, ...], reached: Mapping[str, int]) -> tuple[Death
     """Why a gang broke: which deaths say something about a GPU, and which are only what follows from them.
 
     A crash is a cause, and whoever was waiting is not. Without one, those who are behind keep the others waiting; when
-    nobody is behind, all of them hang in the same transfer, and `burnin.deaths` blames none.
+    nobody is behind, all of them hang in the same transfer, and `burnin.verdict.deaths` blames none.
 
     Args:
         deaths: of one gang, in any order.

@@ -3,13 +3,13 @@
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 
-from burnin.children import Answer
 from burnin.coverage.host import Healthy, Host, Meddle, devices, honest
 from burnin.coverage.trials import LAUNCHES, Suite, run_host, world_seed
 from burnin.keys import derive
-from burnin.links import DISTINCT
+from burnin.processes.children import Answer
+from burnin.processes.wire import Prove, Request, Vote
 from burnin.spec import Device, Inject, Verdict
-from burnin.wire import Prove, Request, Vote
+from burnin.verdict.links import DISTINCT
 
 Cases = frozenset[tuple[str, str]]
 """(test, case) pairs."""

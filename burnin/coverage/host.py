@@ -12,13 +12,13 @@ from typing import Any
 
 import torch
 
-from burnin.children import Answer, Heard
 from burnin.coverage.rules import Rule
-from burnin.evidence import Death, DeathKind
 from burnin.inject import Scene, scene
+from burnin.processes.children import Answer, Heard
+from burnin.processes.wire import Prove, Request, Vote
 from burnin.spec import Ballot, Case, Device, Inject, Proof
 from burnin.tests import Declaration
-from burnin.wire import Prove, Request, Vote
+from burnin.verdict.evidence import Death, DeathKind
 from burnin.workloads import Context, Workload
 
 GPUS = 8
@@ -173,7 +173,7 @@ class Host:
     def ask(
         self, asks: Mapping[str, Sequence[Request]], *, test: str, quiet_s: float, limit_s: float, heard: Heard
     ) -> None:
-        """Answer all requests, GPU after GPU; see `burnin.children.Children.ask`."""
+        """Answer all requests, GPU after GPU; see `burnin.processes.children.Children.ask`."""
         del limit_s
         for gpu, requests in asks.items():
             for request in requests:
@@ -182,7 +182,7 @@ class Host:
                 kind, why = DeathKind.HANG, f"silent for {quiet_s:.0f} s"
                 try:
                     answer = self.meddle(gpu, request, self._answer(gpu, request))
-                except (RuntimeError, ArithmeticError, ValueError) as error:  # as `burnin.child` has it
+                except (RuntimeError, ArithmeticError, ValueError) as error:  # as `burnin.processes.child` has it
                     answer, kind, why = None, DeathKind.CRASH, f"{type(error).__name__}: {error}"
                 if answer is None:  # dies, is started again, dies again
                     self.deaths += [Death(gpu=gpu, test=test, kind=kind, why=why)] * 2

@@ -21,7 +21,7 @@ BY_NATURE = {"F01": ("persistent",), "F02": ("intermittent",)}
 FORMS = ("persistent", "intermittent")
 INTERMITTENT_RATE = 0.5
 """Of launches: half of the trials are faults that come and go often enough to fire in a run; rarer ones are a matter of
-time, see `burnin.chance.fires`."""
+time, see `burnin.verdict.chance.fires`."""
 WORLDS = 2
 """Seeds of inputs over which trials are spread: healthy results are computed once for each."""
 

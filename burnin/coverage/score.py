@@ -5,14 +5,14 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from burnin.chance import fires, rate_bound, wilson
 from burnin.coverage.benign import Judged
 from burnin.coverage.plan import SETS, WEIGHTS
 from burnin.coverage.rules import ABLATIONS, OPTIONAL_PEERS, PEERS
 from burnin.coverage.trials import Outcome
 from burnin.inject import FAULTS
-from burnin.judge import Judgement
 from burnin.spec import ExitCode, Verdict
+from burnin.verdict.chance import fires, rate_bound, wilson
+from burnin.verdict.judge import Judgement
 
 SCHEMA = "fleetd.burnin.coverage/1"
 RATE_ONLY = "gpu-fryer"

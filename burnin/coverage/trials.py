@@ -7,13 +7,13 @@ from dataclasses import dataclass, replace
 from burnin.coverage.host import BACKEND, Healthy, Host, devices, unit_of
 from burnin.coverage.plan import Trial, left_out
 from burnin.coverage.rules import ABLATIONS, OPTIONAL_PEERS, PEERS, slow_outliers
-from burnin.evidence import Evidence, Quota
 from burnin.inject import FAULTS, eligible
-from burnin.judge import Judgement, judge
 from burnin.session import Session, Task, merge, round_seed
 from burnin.spec import Case, Device, FaultClass, Inject
 from burnin.tests import Declaration, Effort
-from burnin.weigh import weigh
+from burnin.verdict.evidence import Evidence, Quota
+from burnin.verdict.judge import Judgement, judge
+from burnin.verdict.weigh import weigh
 
 LAUNCHES, ROUNDS, RETESTS = 4, 2, 2
 """Of every case in one trial: a small part of what a run does."""

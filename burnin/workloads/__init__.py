@@ -8,7 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol
 
-from burnin.senses import Senses, Unfelt
+from burnin.processes.senses import Senses, Unfelt
 from burnin.spec import Ballot, Case, Elements, Inject, Proof
 
 if TYPE_CHECKING:

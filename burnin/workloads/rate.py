@@ -1,7 +1,7 @@
 """`rate`: how fast products of each dtype, copies on the device and copies over the host link are.
 
-What `burnin.rates` compares between the GPUs of a host. Results are checked as in every test, so that nothing is fast
-by not computing. The links between GPUs are timed by `copy` and the collectives, which need all GPUs at once.
+What `burnin.verdict.rates` compares between the GPUs of a host. Results are checked as in every test, so that nothing
+is fast by not computing. The links between GPUs are timed by `copy` and the collectives, which need all GPUs at once.
 """
 
 from collections.abc import Callable
@@ -10,8 +10,8 @@ from dataclasses import replace
 import torch
 
 from burnin.keys import derive
+from burnin.processes.senses import BUSY_HERTZ
 from burnin.seed import fill_bits, fill_normal
-from burnin.senses import BUSY_HERTZ
 from burnin.spec import Ballot, Case
 from burnin.workloads import Context
 from burnin.workloads.launches import strict_math

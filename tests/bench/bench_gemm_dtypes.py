@@ -34,9 +34,9 @@ import torch
 
 from burnin.checksum import tile_count, tile_sums_into
 from burnin.load.sensors import Sensors, watching
+from burnin.processes.wire import encode
+from burnin.processes.wire import plain as as_message
 from burnin.tests import TESTS
-from burnin.wire import encode
-from burnin.wire import plain as as_message
 from burnin.workloads import Context
 from burnin.workloads.gemm import GemmVote
 from burnin.workloads.launches import Lanes, launch_all, strict_math

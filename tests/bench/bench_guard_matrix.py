@@ -17,7 +17,7 @@ from collections import defaultdict
 from pathlib import Path
 from typing import Any
 
-from burnin.chance import wilson
+from burnin.verdict.chance import wilson
 
 
 def harness() -> Any:

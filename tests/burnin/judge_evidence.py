@@ -1,8 +1,8 @@
 """Evidence as a run would gather it: ballots and proofs of a few GPUs, for the tests of who is blamed."""
 
-from burnin.evidence import Cast, Evidence, Shown
-from burnin.judge import Judgement
 from burnin.spec import Ballot, Case, Device, FaultClass, Proof
+from burnin.verdict.evidence import Cast, Evidence, Shown
+from burnin.verdict.judge import Judgement
 
 EXACT, FLOAT = "gemm.exact", "gemm.vote"
 GOOD, BAD, WORSE = "600d600d600d600d", "0bad0bad0bad0bad", "3333333333333333"

@@ -7,17 +7,17 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from burnin import readers
-from burnin.backends import device_of
-from burnin.health import Facts
 from burnin.inject import check
 from burnin.listing import ALONE, note_missing
 from burnin.options import in_use
-from burnin.result import State
-from burnin.senses import heats
+from burnin.processes import readers
+from burnin.processes.backends import device_of
+from burnin.processes.senses import heats
 from burnin.session import Session
 from burnin.spec import Case, Device, Inject, SpecError
+from burnin.telling.result import State
 from burnin.tests import TESTS
+from burnin.verdict.health import Facts
 from burnin.workloads import MissingError
 from burnin.workloads.memory import require_memory
 from burnin.workloads.missing import missing, refusal

@@ -1,7 +1,7 @@
 """Votes across hosts: what a host says, and when it says nothing."""
 
-from burnin.ballots import host_ballots
 from burnin.session import common_seed
+from burnin.telling.ballots import host_ballots
 from tests.burnin.test_judge import BAD, EXACT, FLOAT, GOOD, evidence, votes
 
 COMMON = common_seed(FLOAT)

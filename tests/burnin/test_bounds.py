@@ -6,9 +6,9 @@ import pytest
 import torch
 
 from burnin.asking import retests_needed
-from burnin.evidence import Cast
-from burnin.judge import judge
 from burnin.spec import FaultClass, Inject, Verdict
+from burnin.verdict.evidence import Cast
+from burnin.verdict.judge import judge
 from burnin.workloads import Context
 from burnin.workloads.eigh import Eigh
 from tests.burnin.judge_evidence import BAD, FLOAT, GOOD, WORSE, Results, blamed, evidence, retested, votes

@@ -1,6 +1,6 @@
 import pytest
 
-from burnin.chance import fires, never_seen_bound, rate_bound, wilson
+from burnin.verdict.chance import fires, never_seen_bound, rate_bound, wilson
 
 
 @pytest.mark.parametrize(

@@ -14,12 +14,12 @@ from burnin.collectives.reduce import CollectiveExact, CollectiveRepro
 from burnin.coverage.host import Healthy
 from burnin.coverage.plan import trials
 from burnin.coverage.trials import carry_out, suite
-from burnin.evidence import Cast, Evidence, Shown
 from burnin.inject import Scene, scene
-from burnin.judge import Judgement, judge
-from burnin.links import CLEAN
 from burnin.spec import Ballot, Case, Device, FaultClass, Inject, Proof, Verdict
 from burnin.tests import TESTS
+from burnin.verdict.evidence import Cast, Evidence, Shown
+from burnin.verdict.judge import Judgement, judge
+from burnin.verdict.links import CLEAN
 from burnin.workloads import Context, Workload
 
 WORKLOADS: tuple[type[Workload], ...] = (CollectiveExact, CollectiveRepro, Copy)

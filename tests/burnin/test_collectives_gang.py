@@ -12,14 +12,14 @@ from pathlib import Path
 
 import pytest
 
-from burnin.children import Answer, Children
 from burnin.collectives.gang import Gang, causes
-from burnin.deaths import unresponsive
-from burnin.evidence import Death, DeathKind, Evidence
-from burnin.links import CLEAN
+from burnin.processes.children import Answer, Children
+from burnin.processes.wire import Prove, Vote
 from burnin.spec import Device, Inject
 from burnin.stop import Stop, StoppedError
-from burnin.wire import Prove, Vote
+from burnin.verdict.deaths import unresponsive
+from burnin.verdict.evidence import Death, DeathKind, Evidence
+from burnin.verdict.links import CLEAN
 
 GPUS = ("A", "B", "C")
 CASES = ("all-reduce bf16 16KiB gloo", "reduce-scatter int32 16KiB gloo", "all-gather fp16 16KiB gloo",

@@ -5,7 +5,7 @@ from itertools import chain, combinations, permutations
 
 import pytest
 
-from burnin.pairs import ALL, HOST, Edge, Explanation, explain
+from burnin.verdict.pairs import ALL, HOST, Edge, Explanation, explain
 
 HOSTS = range(2, 7)
 

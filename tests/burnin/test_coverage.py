@@ -14,9 +14,9 @@ from burnin.coverage.run import Asked, measure
 from burnin.coverage.score import DETECTION, FACTOR, Measured, by_model, decide, detection, summarise
 from burnin.coverage.trials import QUICK_CASES, Outcome, Suite, all_trials, carry_out, clean_run, suite
 from burnin.inject import FAULTS
-from burnin.judge import Judgement
 from burnin.spec import Case, ExitCode, FaultClass, SpecError, Verdict
 from burnin.tests import TESTS
+from burnin.verdict.judge import Judgement
 
 SEED, LEVEL = 1, "quick"
 

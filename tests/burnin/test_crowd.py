@@ -10,11 +10,11 @@ from burnin.collectives import crowd
 from burnin.collectives.crowd import OverlapLinks
 from burnin.collectives.fabric import Contribution, Simulated
 from burnin.collectives.reduce import CollectiveExact
-from burnin.evidence import Cast, Evidence
-from burnin.judge import judge
-from burnin.links import CLEAN, LINK_TESTS
 from burnin.spec import Ballot, Case, Device, FaultClass, Inject, Verdict
 from burnin.tests import TESTS
+from burnin.verdict.evidence import Cast, Evidence
+from burnin.verdict.judge import judge
+from burnin.verdict.links import CLEAN, LINK_TESTS
 from burnin.workloads import Context
 from burnin.workloads.overlap import Lane, float_lanes
 

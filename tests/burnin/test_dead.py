@@ -7,7 +7,7 @@ import torch
 
 from burnin.collectives.fabric import Simulated as Fabric
 from burnin.inject import FAULTS, Scene, eligible, scene
-from burnin.senses import Simulated
+from burnin.processes.senses import Simulated
 from burnin.spec import Inject
 from burnin.tests import TESTS
 from burnin.workloads import Context, Workload

@@ -6,8 +6,8 @@ from types import SimpleNamespace
 
 import pytest
 
-from burnin import readers
-from burnin.health import Counters, Facts, ReadingError, Sensors, compare
+from burnin.processes import readers
+from burnin.verdict.health import Counters, Facts, ReadingError, Sensors, compare
 from burnin.workloads import hostcpu
 
 QUIET = Counters(source="NVML", uncorrectable_total=3, remap_failed=False, pcie_width=16, pcie_width_max=16)

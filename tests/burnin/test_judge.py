@@ -6,9 +6,9 @@ from dataclasses import replace
 import pytest
 
 from burnin.asking import proofs_needed, retests_needed
-from burnin.evidence import Cast, Death, DeathKind, Evidence, Injury, Quota
-from burnin.judge import judge
 from burnin.spec import FaultClass, Inject, Verdict
+from burnin.verdict.evidence import Cast, Death, DeathKind, Evidence, Injury, Quota
+from burnin.verdict.judge import judge
 from tests.burnin.judge_evidence import (
     BAD,
     EXACT,

@@ -6,10 +6,10 @@ from dataclasses import replace
 import pytest
 
 from burnin.asking import opinions_needed
-from burnin.evidence import Evidence, Shown
-from burnin.judge import judge
-from burnin.opinions import witnesses
 from burnin.spec import FaultClass, Verdict
+from burnin.verdict.evidence import Evidence, Shown
+from burnin.verdict.judge import judge
+from burnin.verdict.opinions import witnesses
 from burnin.workloads import hostcpu
 from tests.burnin.judge_evidence import BAD, EXACT, GOOD, blamed, evidence, proof, votes
 

@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 import torch
 
-from burnin.senses import Unfelt
+from burnin.processes.senses import Unfelt
 from burnin.spec import Ballot, Case, Inject
 from burnin.workloads import Context, overlap
 from burnin.workloads.overlap import ALONE_EVERY, CPU, CUDA, MAGNITUDE, Lane, Lanes, Overlap, alternating, exact_lanes

@@ -2,10 +2,10 @@
 
 from dataclasses import replace
 
-from burnin.evidence import Cast, Death, DeathKind, Evidence
-from burnin.judge import judge
-from burnin.links import CLEAN, DISTINCT
 from burnin.spec import Ballot, Case, Inject, Verdict
+from burnin.verdict.evidence import Cast, Death, DeathKind, Evidence
+from burnin.verdict.judge import judge
+from burnin.verdict.links import CLEAN, DISTINCT
 from tests.burnin.judge_evidence import FLOAT, blamed, evidence, votes
 
 FAULT = Inject(gpu=1, fault="F05", rate=0.5, seed=1)

@@ -5,7 +5,10 @@ import subprocess
 import sys
 
 # Without torch, which takes seconds to import and changes nothing here.
-SERVER = "import sys; sys.modules['torch'] = None; import burnin.preload; print('up', flush=True); sys.stdin.read()"
+SERVER = (
+    "import sys; sys.modules['torch'] = None; import burnin.processes.preload; "
+    "print('up', flush=True); sys.stdin.read()"
+)
 RUN = f"import subprocess, sys; subprocess.run([sys.executable, '-c', {SERVER!r}])"
 
 

@@ -8,14 +8,14 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from burnin.children import Answer, Heard
 from burnin.inject import Scene, scene
-from burnin.progress import Lines
-from burnin.senses import BUSY_WATTS, IDLE_WATTS, Simulated
+from burnin.processes.children import Answer, Heard
+from burnin.processes.senses import BUSY_WATTS, IDLE_WATTS, Simulated
+from burnin.processes.wire import Request, Vote
 from burnin.session import START_IN_S, Session, Task
 from burnin.spec import Ballot, Case, Device, Inject
+from burnin.telling.progress import Lines
 from burnin.tests import TESTS, Effort
-from burnin.wire import Request, Vote
 from burnin.workloads import Context, Workload, pulse
 from burnin.workloads.beats import Grid, percentile, worst_error
 from burnin.workloads.gemm import GemmVote

@@ -8,18 +8,18 @@ from pathlib import Path
 import pytest
 import torch
 
-from burnin.evidence import Cast, Evidence
-from burnin.health import Felt, Spread
-from burnin.judge import judge
 from burnin.options import Options
-from burnin.progress import Lines
-from burnin.rates import remarks, slow, with_rates
-from burnin.report import build, summary
+from burnin.processes.senses import Simulated
 from burnin.run import run
-from burnin.senses import Simulated
 from burnin.spec import Ballot, Case, Device, FaultClass, Verdict
 from burnin.stop import Stop
+from burnin.telling.progress import Lines
+from burnin.telling.report import build, summary
 from burnin.tests import TESTS, Effort
+from burnin.verdict.evidence import Cast, Evidence
+from burnin.verdict.health import Felt, Spread
+from burnin.verdict.judge import judge
+from burnin.verdict.rates import remarks, slow, with_rates
 from burnin.workloads import Context
 from burnin.workloads.rate import NARROW, SLOW, Rate
 

@@ -3,7 +3,7 @@
 import pytest
 
 from burnin.options import Options
-from burnin.result import NotRun, State, conclude
+from burnin.telling.result import NotRun, State, conclude
 from burnin.tests import TESTS
 
 

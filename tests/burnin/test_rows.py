@@ -5,9 +5,9 @@ from dataclasses import replace
 import pytest
 
 from burnin.options import Options
-from burnin.page import to_html
-from burnin.report import build
-from burnin.result import NotRun, Result, State, conclude
+from burnin.telling.page import to_html
+from burnin.telling.report import build
+from burnin.telling.result import NotRun, Result, State, conclude
 from burnin.tests import TESTS
 from tests.burnin.judge_evidence import EXACT, FLOAT, evidence, votes
 

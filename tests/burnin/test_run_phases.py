@@ -6,17 +6,17 @@ from typing import Any
 
 import pytest
 
-from burnin.children import Heard
-from burnin.evidence import Death
-from burnin.health import Counters
 from burnin.options import Options
-from burnin.progress import Lines
-from burnin.result import State
+from burnin.processes.children import Heard
+from burnin.processes.wire import CheckCores, Discover, Request
 from burnin.run import CannotJudgeError, _Runner
 from burnin.spec import Verdict
 from burnin.stop import Stop
+from burnin.telling.progress import Lines
+from burnin.telling.result import State
 from burnin.tests import TESTS, chosen
-from burnin.wire import CheckCores, Discover, Request
+from burnin.verdict.evidence import Death
+from burnin.verdict.health import Counters
 from tests.burnin.judge_evidence import devices
 
 ONE_CORE = {"cores": [3], "equal": True, "why": "this process may use one CPU core only"}

@@ -8,15 +8,15 @@ from pathlib import Path
 
 import pytest
 
-from burnin.evidence import Cast
 from burnin.options import Options
-from burnin.progress import Lines
-from burnin.report import build
-from burnin.result import Result
 from burnin.run import run
 from burnin.spec import FaultClass, Inject, Verdict
 from burnin.stop import Stop
+from burnin.telling.progress import Lines
+from burnin.telling.report import build
+from burnin.telling.result import Result
 from burnin.tests import TESTS, Declaration, Effort
+from burnin.verdict.evidence import Cast
 
 Runner = Callable[..., Result]
 QUIET_S = 50.0

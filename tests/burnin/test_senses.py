@@ -8,9 +8,8 @@ from typing import Any
 
 import pytest
 
-from burnin import readers
-from burnin.health import Counters, Felt, Sensors, Spread, together
-from burnin.senses import (
+from burnin.processes import readers
+from burnin.processes.senses import (
     BUSY_WATTS,
     COOL_CELSIUS,
     HOT_CELSIUS,
@@ -24,7 +23,8 @@ from burnin.senses import (
     Watch,
     open_senses,
 )
-from burnin.wire import WireError, felt
+from burnin.processes.wire import WireError, felt
+from burnin.verdict.health import Counters, Felt, Sensors, Spread, together
 
 
 def celsius(senses: Simulated) -> float:

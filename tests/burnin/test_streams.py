@@ -10,10 +10,10 @@ from pathlib import Path
 
 import pytest
 
-from burnin.children import Children
-from burnin.evidence import DeathKind
+from burnin.processes.children import Children
+from burnin.processes.wire import Discover
 from burnin.stop import Stop
-from burnin.wire import Discover
+from burnin.verdict.evidence import DeathKind
 
 SHELL_LINES = {
     "closed standard output": (">&-", 0),

@@ -9,12 +9,12 @@ import torch
 
 from burnin.inject import FAULTS, Scene, scene
 from burnin.options import Options
-from burnin.progress import Lines
-from burnin.report import build
+from burnin.processes.senses import COOL_CELSIUS, HOT_CELSIUS, Simulated, Unfelt
 from burnin.run import run
-from burnin.senses import COOL_CELSIUS, HOT_CELSIUS, Simulated, Unfelt
 from burnin.spec import Ballot, Case, FaultClass, Inject
 from burnin.stop import Stop
+from burnin.telling.progress import Lines
+from burnin.telling.report import build
 from burnin.tests import TESTS, Effort
 from burnin.workloads import Context, MissingError
 from burnin.workloads.gemm import GemmExact

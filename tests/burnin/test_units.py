@@ -3,7 +3,7 @@ from dataclasses import replace
 import pytest
 import torch
 
-from burnin import wire
+from burnin.processes import wire
 from burnin.spec import Case, Inject
 from burnin.workloads import Context
 from burnin.workloads import units as module

@@ -4,11 +4,11 @@ import re
 from pathlib import Path
 
 import burnin
-from burnin.backends import DECIDING
+from burnin.processes.backends import DECIDING
 
 ROOT = Path(burnin.__file__).parent
 FOLDERS = ("kernels", "workloads", "collectives")
-SILENT = {"children", "evidence", "health", "inject", "links", "senses", "spec", "stop", "wire"}
+SILENT = {"inject", "processes", "spec", "stop", "verdict"}
 """Modules and folders that those which compute import, and that decide no bit of a healthy result."""
 
 

@@ -5,8 +5,7 @@ from dataclasses import asdict
 
 import pytest
 
-from burnin.spec import Ballot, Elements, Inject, Proof
-from burnin.wire import (
+from burnin.processes.wire import (
     Count,
     Discover,
     Examine,
@@ -25,6 +24,7 @@ from burnin.wire import (
     plain,
     unpack,
 )
+from burnin.spec import Ballot, Elements, Inject, Proof
 
 FAULT = Inject(gpu=1, fault="F03", rate=0.5, seed=2)
 REQUESTS = [

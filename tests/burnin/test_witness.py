@@ -2,9 +2,9 @@
 
 import pytest
 
-from burnin.evidence import Evidence
-from burnin.judge import judge
 from burnin.spec import FaultClass, Verdict
+from burnin.verdict.evidence import Evidence
+from burnin.verdict.judge import judge
 from tests.burnin.judge_evidence import BAD, EXACT, FLOAT, GOOD, blamed, evidence, proof, retested, votes
 
 

@@ -7,8 +7,8 @@ import pytest
 import torch
 
 from burnin.inject import Scene, scene
-from burnin.readers import open_reader
-from burnin.senses import Real, Watch
+from burnin.processes.readers import open_reader
+from burnin.processes.senses import Real, Watch
 from burnin.spec import Ballot, Case, Inject
 from burnin.tests import TESTS
 from burnin.workloads import Context, Workload

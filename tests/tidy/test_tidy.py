@@ -73,7 +73,10 @@ def test_the_daemon_imports_no_torch_and_no_vendor_library(module: str) -> None:
 
 
 def test_burnin_words_and_votes_need_no_torch() -> None:
-    code = "import sys, burnin.spec, burnin.vote, burnin.judge; print('torch' in sys.modules, 'numpy' in sys.modules)"
+    code = (
+        "import sys, burnin.spec, burnin.vote, burnin.verdict.judge; "
+        "print('torch' in sys.modules, 'numpy' in sys.modules)"
+    )
     result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert result.stdout.strip() == "False False"
 

@@ -16,15 +16,12 @@ from typing import Any
 
 import torch
 
-from burnin import backends
 from burnin import inject as injection
 from burnin.collectives.fabric import Fabric, LostError, Simulated, StuckError, UnsupportedError
-from burnin.evidence import DeathKind
-from burnin.health import Felt, Reader
-from burnin.readers import open_reader
-from burnin.senses import Senses, Watch, heats, open_senses
-from burnin.spec import Case, Inject, SpecError
-from burnin.wire import (
+from burnin.processes import backends
+from burnin.processes.readers import open_reader
+from burnin.processes.senses import Senses, Watch, heats, open_senses
+from burnin.processes.wire import (
     CheckCores,
     Count,
     Discover,
@@ -39,6 +36,9 @@ from burnin.wire import (
     plain,
     unpack,
 )
+from burnin.spec import Case, Inject, SpecError
+from burnin.verdict.evidence import DeathKind
+from burnin.verdict.health import Felt, Reader
 from burnin.workloads import Context, MissingError, Workload, hostcpu
 
 ALIVE_EVERY_S = 0.5

@@ -8,7 +8,7 @@ from collections import Counter, defaultdict
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from burnin.evidence import Evidence
+from burnin.verdict.evidence import Evidence
 
 Key = tuple[str, str, int, int, bool]
 """(test, case, iteration, seed, retest)."""

@@ -10,10 +10,10 @@ from dataclasses import dataclass, replace
 from statistics import median
 from typing import Protocol
 
-from burnin.evidence import Evidence
-from burnin.health import together
-from burnin.judge import Judgement
 from burnin.spec import Case, Device, FaultClass, Verdict
+from burnin.verdict.evidence import Evidence
+from burnin.verdict.health import together
+from burnin.verdict.judge import Judgement
 
 MIN_GPUS = 3
 """Of two that differ, nobody can say which one is slow."""

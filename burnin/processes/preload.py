@@ -13,6 +13,6 @@ from importlib import import_module
 _PR_SET_PDEATHSIG = 1
 
 ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
-for module in ("torch", "burnin.child", "burnin.workloads.gemm", "burnin.workloads.step"):
+for module in ("torch", "burnin.processes.child", "burnin.workloads.gemm", "burnin.workloads.step"):
     with suppress(ImportError, OSError):
         import_module(module)

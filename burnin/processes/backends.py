@@ -14,9 +14,9 @@ from typing import Any
 
 import torch
 
-from burnin.health import Facts
-from burnin.readers import open_reader
+from burnin.processes.readers import open_reader
 from burnin.spec import Device
+from burnin.verdict.health import Facts
 from burnin.vote import vote_key
 
 DECIDING = ("seed", "keys", "words", "checksum", "golden", "arch")
@@ -126,7 +126,7 @@ def _versions() -> dict[str, str]:
 
 def _kernel_hash() -> str:
     """Digest of the sources that decide what is computed."""
-    root = Path(__file__).parent
+    root = Path(__file__).parents[1]
     digest = blake2b(digest_size=8)
     alone = [root / f"{name}.py" for name in DECIDING]
     for path in sorted(

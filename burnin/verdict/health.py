@@ -1,6 +1,6 @@
 """Health counters and sensors of one GPU: the words, and what two readings of the counters mean. Pure, torch-free.
 
-None: not supported or not read. `burnin.readers` reads them.
+None: not supported or not read. `burnin.processes.readers` reads them.
 """
 
 from collections.abc import Sequence

@@ -18,9 +18,9 @@ from multiprocessing import forkserver, resource_tracker
 from multiprocessing.context import ForkServerProcess
 from typing import Any, Self
 
-from burnin.evidence import Death, DeathKind
+from burnin.processes.wire import MAX_LINE, Request, WireError, decode, encode, pack
 from burnin.stop import Stop, StoppedError
-from burnin.wire import MAX_LINE, Request, WireError, decode, encode, pack
+from burnin.verdict.evidence import Death, DeathKind
 
 POLL_S = 0.1
 """How soon a signal or a silent child is noticed."""
@@ -32,7 +32,7 @@ END_S = 0.5
 """How long a killed child is waited for."""
 GRACE_S = 1.0
 """After one of a gang died: the others notice it, or say how far they came."""
-PRELOAD = ("burnin.preload",)
+PRELOAD = ("burnin.processes.preload",)
 """Imported once in the fork server."""
 
 Answer = dict[str, Any]
@@ -43,7 +43,7 @@ Heard = Callable[[str, Answer], None]
 def _child_main(line: socket.socket, setup: Mapping[str, Any]) -> None:
     """Begin in the child: what it runs imports torch, which the parent does not."""
     try:
-        child = import_module("burnin.child")
+        child = import_module("burnin.processes.child")
     except (ImportError, OSError) as error:  # a torch for another driver, a library that is missing
         with contextlib.suppress(BrokenPipeError, ConnectionResetError):
             line.sendall(encode({"failed": f"torch and numpy do not load here: {str(error).splitlines()[0]:.200}"}))
@@ -123,7 +123,7 @@ class Children:
         return {child.gpu: child.reached for child in self._children.values()}
 
     def start(self, gpu: str, setup: Mapping[str, Any]) -> None:
-        """Start the process of one GPU; `setup` is what `burnin.child` needs to know (JSON). Raises StoppedError.
+        """Start the process of one GPU; `setup` is what `child` needs to know (JSON). Raises StoppedError.
 
         One that cannot be started is not among the `living`, and `deaths` says why.
         """

@@ -1,4 +1,4 @@
-"""Which link or which GPU explains the transfers that went wrong. Pure and torch-free; `burnin.links` reads evidence.
+"""Which link or which GPU explains the transfers that went wrong. Pure and torch-free; `links` reads evidence.
 
 Wrong transfers are edges between partners. Real partners are GPUs; `HOST` is the host's memory, `ALL` stands for what a
 reduction or a routed transfer brought from everywhere, and `OWN` for what a GPU computes beside its transfers. These

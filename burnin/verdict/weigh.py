@@ -10,10 +10,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from enum import StrEnum
 
-from burnin.bounds import Beyond, outside
-from burnin.evidence import Cast, Evidence
-from burnin.opinions import believable
 from burnin.spec import Ballot
+from burnin.verdict.bounds import Beyond, outside
+from burnin.verdict.evidence import Cast, Evidence
+from burnin.verdict.opinions import believable
 from burnin.vote import MIN_MAJORITY, Outcome, Tally, tally
 
 

@@ -11,8 +11,8 @@ from dataclasses import fields as fields_of
 from math import isfinite
 from typing import Any, TypeVar
 
-from burnin.health import QUANTITIES, Felt, Spread
 from burnin.spec import Ballot, Elements, Inject
+from burnin.verdict.health import QUANTITIES, Felt, Spread
 
 T = TypeVar("T")
 

@@ -10,9 +10,9 @@ from contextlib import AbstractContextManager
 from importlib import import_module
 from typing import IO, Any, Protocol
 
-from burnin.evidence import Cast
 from burnin.spec import Device
 from burnin.tests import Effort
+from burnin.verdict.evidence import Cast
 
 LINE_EVERY_S = 1.0
 """JSON lines about ballots come no more often than this, so that a log does not drown."""

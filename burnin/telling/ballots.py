@@ -4,9 +4,9 @@ A host whose GPUs are wrong in the same way (a bad library, a bad firmware) is u
 the same vote key show it. One round of each float test therefore uses a seed that every run of every host shares.
 """
 
-from burnin.evidence import Evidence
 from burnin.session import common_seed
-from burnin.weigh import rounds, vote_of
+from burnin.verdict.evidence import Evidence
+from burnin.verdict.weigh import rounds, vote_of
 
 BALLOTS_MAX = 64
 """More are left out: a level has a few float cases, and a host seldom two vote keys."""

@@ -5,11 +5,11 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from typing import Any
 
-from burnin.evidence import Cast
-from burnin.health import QUANTITIES, Felt, together
-from burnin.judge import TestVerdict
-from burnin.result import Result
 from burnin.spec import FaultClass, Verdict
+from burnin.telling.result import Result
+from burnin.verdict.evidence import Cast
+from burnin.verdict.health import QUANTITIES, Felt, together
+from burnin.verdict.judge import TestVerdict
 
 MAX_RECORDS = 512
 """Records of one test in a report; there is one for each GPU and ballot that has figures of its own."""

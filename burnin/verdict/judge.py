@@ -8,14 +8,14 @@ from collections import defaultdict
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
-from burnin.deaths import memory_crashes, told, unresponsive
-from burnin.evidence import Evidence, too_little
-from burnin.links import LINK_TESTS, Linked, linked, without_links
-from burnin.planted import Injected, missed, planted
 from burnin.spec import FaultClass, Verdict
+from burnin.verdict.deaths import memory_crashes, told, unresponsive
+from burnin.verdict.evidence import Evidence, too_little
+from burnin.verdict.links import LINK_TESTS, Linked, linked, without_links
+from burnin.verdict.planted import Injected, missed, planted
+from burnin.verdict.weigh import HARD, PROVED, Round, Weighed, Wrong, vote_of, weigh
+from burnin.verdict.witness import against_the_cpu, unproved
 from burnin.vote import Outcome
-from burnin.weigh import HARD, PROVED, Round, Weighed, Wrong, vote_of, weigh
-from burnin.witness import against_the_cpu, unproved
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

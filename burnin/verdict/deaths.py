@@ -2,7 +2,7 @@
 
 from collections import defaultdict
 
-from burnin.evidence import Death, DeathKind, Evidence
+from burnin.verdict.evidence import Death, DeathKind, Evidence
 
 ECC_CRASH = "uncorrectable ECC"
 """In a crash's text: the driver itself says that the memory is bad. Other crashes are no proof against a chip: a launch

@@ -3,12 +3,12 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
-from burnin.evidence import Death, Evidence
-from burnin.judge import Judgement, judge
 from burnin.options import Options
-from burnin.rates import remarks, with_rates
 from burnin.spec import Device, Verdict
 from burnin.tests import Declaration
+from burnin.verdict.evidence import Death, Evidence
+from burnin.verdict.judge import Judgement, judge
+from burnin.verdict.rates import remarks, with_rates
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

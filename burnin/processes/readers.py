@@ -12,7 +12,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-from burnin.health import Counters, Facts, Reader, ReadingError, Sensors
+from burnin.verdict.health import Counters, Facts, Reader, ReadingError, Sensors
 
 SMI_TIMEOUT_S = 10.0
 """Time limit of one `nvidia-smi` call; with a lost GPU it can hang for ever."""

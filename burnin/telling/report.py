@@ -12,15 +12,15 @@ from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree as ET
 
-from burnin.ballots import host_ballots
-from burnin.chance import never_seen_bound
-from burnin.health import Felt
-from burnin.judge import GpuVerdict
-from burnin.result import Result
-from burnin.rows import feelings, rows
 from burnin.spec import SCHEMA, ExitCode, FaultClass, Verdict
+from burnin.telling.ballots import host_ballots
+from burnin.telling.result import Result
+from burnin.telling.rows import feelings, rows
 from burnin.tests import SELFTEST_WORKLOAD
-from burnin.weigh import Wrong
+from burnin.verdict.chance import never_seen_bound
+from burnin.verdict.health import Felt
+from burnin.verdict.judge import GpuVerdict
+from burnin.verdict.weigh import Wrong
 
 MAX_SIGNATURES = 64
 """Signatures in a report; a GPU that is wrong in every launch would fill it with the same story."""

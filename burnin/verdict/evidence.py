@@ -5,8 +5,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from enum import StrEnum
 
-from burnin.health import Felt
 from burnin.spec import Ballot, Case, Device, Elements, Inject, Proof
+from burnin.verdict.health import Felt
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,6 +1,6 @@
 """The second opinion: whether a GPU that is alone on its host can be told from the CPU that accuses it. Pure.
 
-Several GPUs vote on whether the CPU can be believed (`burnin.witness`). One GPU has nobody: a core that miscounts would
+Several GPUs vote on whether the CPU can be believed (`witness`). One GPU has nobody: a core that miscounts would
 cost a healthy GPU its place. So what accuses it is checked again on two cores, each alone, and counts when both agree.
 Nothing is asked as long as the GPU is right. A process that may use one core only goes without.
 """
@@ -8,7 +8,7 @@ Nothing is asked as long as the GPU is right. A process that may use one core on
 import random
 from collections.abc import Collection
 
-from burnin.evidence import Evidence, Shown
+from burnin.verdict.evidence import Evidence, Shown
 
 WITNESSES = 2
 """Cores that must accuse a GPU that is alone."""

@@ -4,10 +4,10 @@ A chip that accuses others may be the broken one. What GPUs agree on outweighs i
 run counts, votes still do, and what only a proof could show is not judged.
 """
 
-from burnin.evidence import Evidence
-from burnin.links import LINK_TESTS
+from burnin.verdict.evidence import Evidence
+from burnin.verdict.links import LINK_TESTS
+from burnin.verdict.weigh import Basis, Round, Weighed, vote_of
 from burnin.vote import Outcome
-from burnin.weigh import Basis, Round, Weighed, vote_of
 
 
 def against_the_cpu(evidence: Evidence, weighed: Weighed) -> str:

@@ -2,17 +2,17 @@
 
 Results of tests over links are not votes about a chip: what arrives wrong at one GPU may have been damaged by the
 sender, by a GPU that passed it on, or by a switch. So they are taken out of the votes, and the pattern of what failed
-between whom decides (`burnin.pairs`).
+between whom decides (`burnin.verdict.pairs`).
 """
 
 from collections import defaultdict
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
-from burnin.evidence import Cast, Evidence
-from burnin.pairs import ALL, HOST, OWN, Edge, explain
 from burnin.spec import Ballot
-from burnin.weigh import Weighed
+from burnin.verdict.evidence import Cast, Evidence
+from burnin.verdict.pairs import ALL, HOST, OWN, Edge, explain
+from burnin.verdict.weigh import Weighed
 
 LINK_TESTS = ("copy", "collective.exact", "collective.repro", "overlap.links")
 CLEAN = 0

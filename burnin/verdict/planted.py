@@ -7,9 +7,9 @@ from collections import Counter
 from collections.abc import Container
 from dataclasses import dataclass
 
-from burnin.deaths import told
-from burnin.evidence import Evidence
-from burnin.links import bounded
+from burnin.verdict.deaths import told
+from burnin.verdict.evidence import Evidence
+from burnin.verdict.links import bounded
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -3,8 +3,8 @@
 from html import escape
 from typing import Any
 
-from burnin.report import NEXT
 from burnin.spec import FaultClass
+from burnin.telling.report import NEXT
 
 _STYLE = """
 body{font:15px/1.5 system-ui,sans-serif;max-width:72rem;margin:2rem auto;padding:0 1rem;color:#1a1a1a;background:#fff}

@@ -1,7 +1,7 @@
 """What a GPU feels while it computes: the port, a simulated GPU's model, and the readings of one ballot. Torch-free.
 
-Real sensors are read by `burnin.readers` and `burnin.load.sensors`; a CPU has none. A simulated GPU has a clock of its
-own, moved by what it is told to have done and never by real time, so that a run on it can be repeated.
+Real sensors are read by `readers` and `burnin.load.sensors`; a CPU has none. A simulated GPU has a clock of its own,
+moved by what it is told to have done and never by real time, so that a run on it can be repeated.
 """
 
 import math
@@ -9,8 +9,8 @@ from collections import deque
 from collections.abc import Callable
 from typing import Protocol
 
-from burnin.health import QUANTITIES, Felt, Reader, Sensors, Spread
 from burnin.load.sensors import Sensors as Ring
+from burnin.verdict.health import QUANTITIES, Felt, Reader, Sensors, Spread
 
 READ_EVERY_S = 0.1
 """Between two readings: what a driver updates several times, at a cost of some microseconds a reading (an H200)."""
