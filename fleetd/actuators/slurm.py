@@ -54,6 +54,10 @@ class Slurm:
         if answer.code != 0:
             raise ActuatorError(f"scontrol show nodes: {answer.said}")
         views = {view.name: view for view in slurm_text.nodes(answer.out)}
+        if (
+            not views
+        ):  # a slurmctld that has just been reconfigured; that all hosts are unknown to it is no news of them
+            raise ActuatorError("scontrol show nodes names no node")
         found = {}
         for node, host in self._claims.undisputed.items():
             view = views.get(node)

@@ -16,10 +16,8 @@ from fleetd.compose.keeping import Checked
 from fleetd.core.chain import BrokenJournal
 from fleetd.ports import StoreError
 from fleetd.stores.keep import copy, prune
+from fleetd.stores.retention import KEEP_MIN_S
 from fleetd.system import RealClock, setup_logging, user_name
-
-KEEP_MIN_S = 86400.0
-"""Budgets, storms and probations look back hours: a ledger that keeps less than a day would forget what they count."""
 
 _ledger_option = click.option(
     "--ledger",

@@ -2,6 +2,11 @@
 
 import asyncio
 import os
+from collections.abc import Coroutine
+from functools import partial
+from pathlib import Path
+
+import structlog
 
 from fleetd import __version__
 from fleetd.compose.actuators import build_actuator
@@ -13,10 +18,15 @@ from fleetd.controller.controller import Controller
 from fleetd.controller.metrics import ControllerCollector
 from fleetd.exporter.native import BuildCollector
 from fleetd.exporter.server import Exporter
+from fleetd.ports import Clock, StoreError
 from fleetd.stores.file import in_use
+from fleetd.stores.keep import prune
+from fleetd.stores.retention import RetentionConfig
 from fleetd.stores.sql import SqlStore
 from fleetd.system import RealClock, Systemd, run_blocking, setup_logging, stop_on_signals
 from fleetd.uplink.server import Server, serve
+
+_log = structlog.get_logger(__name__)
 
 LEDGER = "fleet.db"
 """The ledger, in the state directory."""
@@ -52,7 +62,8 @@ async def _controller(config: ControllerConfig) -> None:
         try:
             server = await serve(config.server, agents=controller.intake, desk=controller.desk)
             systemd.notify("READY=1")
-            await _until_stopped(stop_on_signals(), controller, server)
+            pruning = retain(config.retention, folder / LEDGER, clock)
+            await _until_stopped(stop_on_signals(), controller.run(), server.wait(), pruning, stop_first=server)
             systemd.notify("STOPPING=1")
         finally:
             exporter.close()
@@ -60,14 +71,28 @@ async def _controller(config: ControllerConfig) -> None:
         store.close()
 
 
-async def _until_stopped(stop: asyncio.Event, controller: Controller, server: Server) -> None:
+async def retain(config: RetentionConfig, path: Path, clock: Clock) -> None:
+    """Prune the ledger now and then, until cancelled; what cannot be pruned is said, and tried again the next time."""
+    while True:
+        await clock.sleep_s(config.every_s)
+        if config.keep_s is None:
+            continue
+        try:
+            gone = await run_blocking(partial(prune, path, before_s=clock.wall_s() - config.keep_s))
+        except StoreError as error:
+            _log.error("ledger not pruned", why=str(error))
+        else:
+            _log.info("ledger pruned", entries=gone.entries, findings=gone.findings, orders=gone.orders)
+
+
+async def _until_stopped(stop: asyncio.Event, *running: Coroutine[object, object, None], stop_first: Server) -> None:
     """Run until `stop` is set, then end in order; a loop that ends in any other way raises what ended it."""
     stopped = asyncio.create_task(stop.wait())
-    loops = [asyncio.create_task(controller.run()), asyncio.create_task(server.wait())]
+    loops = [asyncio.create_task(one) for one in running]
     await asyncio.wait([stopped, *loops], return_when=asyncio.FIRST_COMPLETED)
     ended = [task for task in loops if task.done()]
     if not ended:
-        await server.stop()  # first: what agents have in hand is judged before the judge goes
+        await stop_first.stop()  # first: what agents have in hand is judged before the judge goes
     for task in (stopped, *loops):
         task.cancel()
     await asyncio.gather(stopped, *loops, return_exceptions=True)

@@ -21,6 +21,7 @@ from fleetd.core.detect_config import DetectConfig
 from fleetd.devices.config import DevicesConfig
 from fleetd.exporter.config import AgentExporterConfig, ExporterConfig
 from fleetd.model.host import Place
+from fleetd.stores.retention import RetentionConfig
 from fleetd.uplink.config import ServerConfig, UplinkConfig
 
 HOST_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,252}")
@@ -84,6 +85,7 @@ class ControllerConfig:
     """Where what a human has to know is sent; null: it is logged, and goes to a webhook that is the actuator."""
     dispatcher: DispatcherConfig = field(default_factory=DispatcherConfig)
     scheduler: SchedulerWatchConfig = field(default_factory=SchedulerWatchConfig)
+    retention: RetentionConfig = field(default_factory=RetentionConfig)
     server: ServerConfig
     exporter: ExporterConfig = field(default_factory=ExporterConfig)
 

@@ -47,6 +47,16 @@ def _on_begin(connection: sa.Connection) -> None:
     connection.exec_driver_sql("BEGIN IMMEDIATE" if immediate else "BEGIN")
 
 
+def see_it_is_no_stump(path: Path) -> None:
+    """Raise StoreError if the file is there and empty: SQLite would begin anew, and every hold would be forgotten."""
+    try:
+        empty = path.stat().st_size == 0
+    except OSError:
+        return  # there is none: a first start; or it cannot be looked at, which opening it will say
+    if empty:
+        raise StoreError(f"{path}: empty; restore a backup of it, or remove it to begin without any history")
+
+
 def see_it_is_whole(connection: sa.Connection, path: Path, *, everything: bool = False) -> None:
     """Raise StoreError if the file is damaged. A large one is only read whole when `everything` is asked for."""
     if everything or path.stat().st_size <= WHOLE_CHECK_BYTES:

@@ -22,7 +22,7 @@ from fleetd.model.journal import JournalEntry, OrderRecord, SpoolProgress, Store
 from fleetd.model.order import Quarantine
 from fleetd.ports import StoreError
 from fleetd.stores import codec, upgrade
-from fleetd.stores.file import engine_of, one_line, see_it_is_whole
+from fleetd.stores.file import engine_of, one_line, see_it_is_no_stump, see_it_is_whole
 from fleetd.stores.memory import (
     JOB_ENDS_KEPT,
     JOBS_HEARD_KEPT,
@@ -46,9 +46,10 @@ class SqlStore:
 
         A file of up to `file.WHOLE_CHECK_BYTES` is read whole first; a larger one when `everything` is set.
 
-        Raises StoreError when it cannot, or when a newer version wrote it.
+        Raises StoreError when it cannot, when a newer version wrote it, or when the file is there and empty.
         """
         self._path = path
+        see_it_is_no_stump(path)
         self._engine = engine_of(path, read_only=read_only)
         self._writing = self._engine.execution_options(immediate=True)
         try:

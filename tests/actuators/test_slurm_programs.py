@@ -193,3 +193,8 @@ def test_a_list_of_too_many_nodes_is_refused() -> None:
 @pytest.mark.parametrize(("text", "value"), [("0:07", 7), ("12:07", 727), ("2:00:01", 7201), ("3-01:00:00", 262800)])
 def test_times(text: str, value: float) -> None:
     assert seconds(text) == value
+
+
+def test_a_slurm_that_names_no_node_at_all_says_nothing_about_hosts(make: Make) -> None:
+    with pytest.raises(ActuatorError, match="names no node"):
+        asyncio.run(make("true").standing([H01]))

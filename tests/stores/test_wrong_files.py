@@ -8,6 +8,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from fleetd.cli.store import command
+from fleetd.ports import StoreError
 from fleetd.stores.keep import copy
 from fleetd.stores.sql import SqlStore
 from tests.stores.ledgers import Ledgerer, burnin
@@ -90,3 +91,11 @@ def test_what_is_no_ledger_takes_no_ledgers_place(path: Path, kind: str) -> None
     if kind == "empty":
         assert run("backup", path.with_name("copy"), "--ledger", wrong).exit_code == 1
         assert not path.with_name("copy").exists()
+
+
+def test_an_empty_file_is_no_first_start(tmp_path: Path) -> None:
+    (tmp_path / "fleet.db").touch()
+    with pytest.raises(StoreError, match=r"fleet\.db: empty; restore a backup of it, or remove it"):
+        SqlStore(tmp_path / "fleet.db")
+    with closing(SqlStore(tmp_path / "other.db")) as store:
+        assert store.load().hosts == ()
