@@ -13,7 +13,7 @@ from typing import Any
 import click
 
 from fleetd import __version__
-from fleetd.cli.failure import CANNOT_JUDGE, Failure
+from fleetd.cli.failure import CANNOT_JUDGE, Failure, surprise
 
 COMMANDS = {
     "agent": "fleetd.cli.agent:command",
@@ -86,9 +86,12 @@ class _Nouns(click.Group):
             raise _usage(error) from error
 
     def invoke(self, ctx: click.Context) -> Any:
-        """Run the noun. Standard output on a full disk is no verdict: exit code 3, not Python's 1."""
+        """Run the noun. What is no verdict, as standard output on a full disk, has exit code 3, not Python's 1."""
+        sys.excepthook = surprise
         try:
             return super().invoke(ctx)
+        except KeyboardInterrupt as error:
+            raise Failure("stopped", exit_code=CANNOT_JUDGE) from error
         except click.UsageError as error:
             raise _usage(error) from error
         except OSError as error:

@@ -1,5 +1,9 @@
 """How a command fails: one line on standard error, and the documented exit code."""
 
+import os
+import sys
+from contextlib import suppress
+from types import TracebackType
 from typing import IO, Any
 
 import click
@@ -22,3 +26,12 @@ class Failure(click.ClickException):
     def show(self, file: IO[Any] | None = None) -> None:
         """Print the line."""
         click.echo(f"fleetd: {self.format_message()}", err=True, file=file)
+
+
+def surprise(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
+    """End after an error that nobody foresaw: Python's own exit code would be 1, which says that something is bad."""
+    sys.__excepthook__(kind, error, trace)
+    for stream in (sys.stdout, sys.stderr):
+        with suppress(OSError, ValueError):  # its reader is gone, or it is closed
+            stream.flush()
+    os._exit(CANNOT_JUDGE)

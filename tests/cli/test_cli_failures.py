@@ -154,6 +154,23 @@ def test_standard_output_on_a_full_disk_is_no_verdict(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
+    ("body", "says"), [("1 / 0", "ZeroDivisionError: division by zero"), ("raise KeyboardInterrupt", "fleetd: stopped")]
+)
+def test_what_nobody_foresaw_and_a_stop_by_hand_are_no_verdict(body: str, says: str) -> None:
+    code = f"""
+import click, fleetd.cli
+def callback():
+    print("so far")
+    {body}
+fleetd.cli._Nouns.get_command = lambda *_: click.Command("noun", callback=callback)
+fleetd.cli.main(["noun"])
+"""
+    done = subprocess.run([sys.executable, "-P", "-c", code], capture_output=True, text=True, timeout=60, check=False)
+    assert (done.returncode, done.stdout) == (3, "so far\n")
+    assert done.stderr.splitlines()[-1] == says
+
+
+@pytest.mark.parametrize(
     ("changes", "words"),
     [
         ({"host": ""}, "is no host name"),
