@@ -126,7 +126,7 @@ def test_a_fail_without_a_culprit_blames_what_the_gpus_share(
         (report(verdict="splendid"), "unreadable"),
         (report(seed="seven"), "unreadable"),
         ({k: v for k, v in report().items() if k != "culprits"}, "missing required field `culprits`"),
-        (report(schema="fleetd.burnin.telling.report/2"), "do not match"),
+        (report(schema="fleetd.burnin.report/2"), "do not match"),
         (report(level="self"), "level 'self'"),
         (report(culprits=[CULPRIT]), "its verdict is pass"),
         (report(verdict="fail", culprits=[{**CULPRIT, "class": "none"}]), "class none"),

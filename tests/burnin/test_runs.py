@@ -109,7 +109,7 @@ def test_the_bad_gpu_is_named(faulty: tuple[int, dict[str, Any], Path]) -> None:
 
 def test_the_report_has_exactly_the_keys_of_its_schema(faulty: tuple[int, dict[str, Any], Path]) -> None:
     report = faulty[1]
-    assert report["schema"] == "fleetd.burnin.telling.report/1"
+    assert report["schema"] == "fleetd.burnin.report/1"
     assert set(report) == TOP
     for name, keys in ENTRIES.items():
         assert report[name], name
