@@ -5,7 +5,8 @@ Always true: the guard never changes training (but for a wrong gradient that it 
 up to a deadline, and never says that it checked what it did not check.
 """
 
-from burnin.guard.guard import GuardConfig, ReplayGuard
+from burnin.guard.config import GuardConfig
+from burnin.guard.guard import ReplayGuard
 from burnin.guard.saved import save_step
 from burnin.guard.settings import deterministic_settings
 

@@ -57,18 +57,19 @@ from burnin import checksum as cs
 from burnin.kernels import many
 from burnin.seed import fill_bits
 from burnin.keys import MASK64, derive
-many.PIECE, many.BLOCK, many.ADD_BLOCK = 256, 64, 2
+many.PIECE, many.BLOCK = 256, 64
 plans = {}
 for sizes in [(0, 1, 3, 4, 5, 1024, 1027), (256 * 4 * 9 + 2, 7, 0, 256 * 4)]:
-    for shift in (0, 4, 2):
+    for shift in (0, 4, 16, 2):
         raws = []
         for number, size in enumerate(sizes):
             raw = torch.empty(size + shift, dtype=torch.uint8)
             fill_bits(raw, number)
             raws.append(raw[shift:])
-        out = torch.full((len(raws),), -1, dtype=torch.int64)
         lengths = [cs.signed64(cs.length_term(raw.numel(), 3)) for raw in raws]
-        many.launch(out, raws, lengths, derive(3, "checksum"), plans)
+        aligned = [raw.clone() if raw.data_ptr() % 4 else raw for raw in raws]
+        addresses = [raw.data_ptr() for raw in aligned]
+        out = many.launch(addresses, sizes, lengths, derive(3, "checksum"), torch.device("cpu"), plans)
         assert [v & MASK64 for v in out.tolist()] == [cs.checksum(raw, 3) for raw in raws], (sizes, shift)
 print("ok")
 """
