@@ -97,7 +97,8 @@ class Hasher:
         sizes = [tensor.nbytes for tensor in tensors]
         terms = {size: cs.signed64(cs.length_term(size, seed)) for size in set(sizes)}
         lengths = [terms[size] for size in sizes]
-        return checksums_on_device(addresses, sizes, lengths, derive(seed, "checksum"), device, self._plans)
+        key = derive(seed, "checksum")
+        return checksums_on_device(addresses, sizes, lengths, key=key, device=device, plans=self._plans)
 
     def read(self, pending: Sequence[Pending]) -> list[int]:
         """Wait, once, for what `begin` returned; one list after the other. Raises LateError: the device hangs."""

@@ -16,7 +16,7 @@ from burnin.seed import MAGNITUDE_MAX, fill_integers
 EDGE_CUDA, EDGE_CPU = 512, 96
 """Rows, columns and terms of a product: small, because the truth is computed on the CPU while training waits."""
 AT_ONCE_CUDA, AT_ONCE_CPU = 64, 1
-"""Equal products at a time, so that every multiprocessor computes some tile of them: at least 512 tiles of 256 x 128."""
+"""Equal products at a time, so that every multiprocessor computes some tile of them: 512 of 256 x 128."""
 ROUNDS_CUDA, ROUNDS_CPU = 16, 8
 WORDS = 1 << 14
 """Elements that each rank sends to each other one."""

@@ -65,8 +65,8 @@ def steadily(steady: Steady | None) -> Iterator[None]:
     if steady is None or strictly():
         yield
         return
-    cudnn = torch.backends.cuda.cudnn_sdp_enabled()
-    torch.backends.cuda.enable_cudnn_sdp(False)
+    cudnn: bool = torch.backends.cuda.cudnn_sdp_enabled()  # type: ignore[no-untyped-call]
+    torch.backends.cuda.enable_cudnn_sdp(enabled=False)
     try:
         with steady:
             yield

@@ -49,6 +49,7 @@ def checksums_on_device(
     addresses: Sequence[int],
     sizes: Sequence[int],
     lengths: Sequence[int],
+    *,
     key: int,
     device: torch.device,
     plans: dict[Any, Any],
@@ -56,7 +57,7 @@ def checksums_on_device(
     """Launch the checksums of many tensors; see `burnin.kernels.many.launch`."""
     from burnin.kernels.many import launch  # noqa: PLC0415 - imports triton
 
-    return launch(addresses, sizes, lengths, key, device, plans)
+    return launch(addresses, sizes, lengths, key=key, device=device, plans=plans)
 
 
 def multiply_on_device(a: torch.Tensor, bt: torch.Tensor, out: torch.Tensor, precision: str) -> None:

@@ -104,6 +104,7 @@ def launch(
     addresses: Sequence[int],
     sizes: Sequence[int],
     lengths: Sequence[int],
+    *,
     key: int,
     device: torch.device,
     plans: dict[Any, Plan],
@@ -132,7 +133,7 @@ def launch(
     here.numpy()[:] = [*addresses, *lengths]
     told = here.to(device, non_blocking=True)
     if pieces:
-        with torch.cuda.device_of(told):
+        with torch.cuda.device_of(told):  # type: ignore[no-untyped-call]
             piece_sums[(pieces,)](
                 told,
                 count,

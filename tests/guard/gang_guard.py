@@ -268,7 +268,8 @@ def job(rank: int, world: int, store: str, shapes: list[str], trials: int, seed:
 def main() -> int:
     """Fork the ranks of each gang: what takes seconds to import is imported once."""
     store, trials, seed, *gangs = sys.argv[1:]
-    import torch.distributed.fsdp  # noqa: F401, PLC0415
+    import torch.distributed.fsdp  # noqa: PLC0415
+
     torch.optim.SGD([nn.Parameter(torch.zeros(1))])  # imports the compiler
 
     context = multiprocessing.get_context("fork")

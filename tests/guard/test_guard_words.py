@@ -6,10 +6,10 @@ import math
 import pytest
 import torch
 
+from burnin.guard import GuardConfig
 from burnin.guard.anomaly import LEAST, Watch, robust_z
 from burnin.guard.asked import Outcome
 from burnin.guard.calibrate import Calibration, Unstable, odd_ranks
-from burnin.guard import GuardConfig
 from burnin.guard.judge import CLEAN
 from burnin.guard.parity import Point, RunError, compare, read_run
 from burnin.guard.records import BLOCK, block_magnitudes, block_sums, outside

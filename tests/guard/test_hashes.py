@@ -69,7 +69,7 @@ for sizes in [(0, 1, 3, 4, 5, 1024, 1027), (256 * 4 * 9 + 2, 7, 0, 256 * 4)]:
         lengths = [cs.signed64(cs.length_term(raw.numel(), 3)) for raw in raws]
         aligned = [raw.clone() if raw.data_ptr() % 4 else raw for raw in raws]
         addresses = [raw.data_ptr() for raw in aligned]
-        out = many.launch(addresses, sizes, lengths, derive(3, "checksum"), torch.device("cpu"), plans)
+        out = many.launch(addresses, sizes, lengths, key=derive(3, "checksum"), device=torch.device("cpu"), plans=plans)
         assert [v & MASK64 for v in out.tolist()] == [cs.checksum(raw, 3) for raw in raws], (sizes, shift)
 print("ok")
 """
