@@ -6,6 +6,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
 import torch
 
 from burnin.checksum import checksum
@@ -43,6 +44,32 @@ def test_every_single_bit_of_any_tensor_changes_its_value_only() -> None:
         after = hasher.values(state, 1)
         assert [n for n in range(6) if before[n] != after[n]] == [which]
         before = after
+
+
+def test_what_is_pending_is_read_once_for_all_and_then_holds_no_memory() -> None:
+    hasher = Hasher(monotonic=lambda: 0.0, deadline_s=1.0)
+    one, other, none = hasher.begin(tensors(), 7), hasher.begin([torch.ones(3)], 7), hasher.begin([], 7)
+    assert [len(pending) for pending in (one, other, none)] == [len(tensors()), 1, 0]
+    with pytest.raises(RuntimeError, match="read before"):
+        _ = one.values
+    assert hasher.read([other, none, one]) == [*other.values, *one.values]
+    assert (one.parts, other.parts) == ([], [])
+    assert hasher.read([one]) == hasher.values(tensors(), 7)
+
+
+def test_what_has_no_plain_bytes_is_refused() -> None:
+    hasher = Hasher(monotonic=lambda: 0.0, deadline_s=1.0)
+    with pytest.raises(TypeError, match="dense"):
+        hasher.begin([torch.ones(2, 2).to_sparse()], 7)
+
+
+def test_bytes_are_those_of_the_values_and_not_of_the_memory_behind_them() -> None:
+    hasher = Hasher(monotonic=lambda: 0.0, deadline_s=1.0)
+    z = torch.tensor([1 + 2j, 3 - 4j])
+    views = [z.conj(), z.conj().imag, torch.arange(6.0).view(2, 3).t(), torch.ones(3).expand(2, 3)]
+    plain = [view.resolve_conj().resolve_neg().contiguous().clone() for view in views]
+    assert hasher.values(views, 1) == hasher.values(plain, 1)
+    assert hasher.values([torch.nn.Parameter(torch.ones(3))], 1) == hasher.values([torch.ones(3)], 1)
 
 
 def test_digest_depends_on_the_order() -> None:
