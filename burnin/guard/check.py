@@ -107,9 +107,14 @@ class Checker:
         replayer, ranks, ask = self._replayer, self.ranks, step.ask
         peers = ranks.world > 1 and (ask.peers or replayer.shape.joint)
         sync = peers and not replayer.shape.views
-        first = together(
-            ranks, lambda: replayer.replay(step.fn, step.batch, step.start, ask.seed, sync=sync), "the replay"
-        )
+
+        def replay(*, whole: bool) -> Print:
+            return replayer.replay(step.fn, step.batch, step.start, ask.seed, sync=whole)
+
+        if sync and not replayer.shape.joint:
+            # Once without the others: what fails there, fails where nobody waits, and DDP survives no broken backward.
+            together(ranks, lambda: replay(whole=False), "the replay")
+        first = together(ranks, lambda: replay(whole=sync), "the replay")
         known = self._tell(step, first, sync=sync)
         rows: dict[str, list[Row]] = {"original": [], "first": []}
         if ask.peers and ranks.world > 1:

@@ -127,8 +127,8 @@ class FsdpEar:
             return
         for name, module in model.named_modules():
             if hasattr(module, "set_custom_all_gather"):
-                module.set_custom_all_gather(_AllGather(self, name))
-                module.set_custom_reduce_scatter(_ReduceScatter(self, name))
+                module.set_custom_all_gather(_AllGather(self, name, module))
+                module.set_custom_reduce_scatter(_ReduceScatter(self, name, module))
 
     @contextmanager
     def listen(self, seed: int) -> Iterator[Records]:
@@ -170,15 +170,16 @@ def join(one: Issued) -> None:
     elif one.kind == "reduce-scatter":
         _scatter(got, put, op=one.op, group=one.group)
     else:
-        dist.all_reduce(put, group=one.group)
+        dist.all_reduce(put, group=one.group, **({} if one.op is None else {"op": one.op}))
 
 
 class _Heard:
     """What both collectives of FSDP2 share: memory from the caching allocator, and whose ear it is."""
 
-    def __init__(self, ear: FsdpEar, name: str) -> None:
+    def __init__(self, ear: FsdpEar, name: str, module: Any) -> None:
         self._ear = ear
         self._name = name or "root"
+        self._module = module
 
     def allocate(self, size: Any, *, dtype: torch.dtype, device: torch.device) -> torch.Tensor:
         """As FSDP2 does by itself."""
@@ -233,4 +234,22 @@ class _ReduceScatter(_Heard):
                 records.issued.append(_issued("all-reduce", record.put, record.put, group))
                 record.put = record.put[:, rank]
                 record.got = block_sums(output_tensor)[0] * factor
+            replicas = _replicas(self._module)
+            if replicas is not None:  # what FSDP2 does next, by itself
+                records.issued.append(_issued("all-reduce", output_tensor, output_tensor, replicas, op))
         return work
+
+
+def param_groups(module: Any) -> list[Any]:
+    """What FSDP2 keeps of the parameters of one module; empty: the module is not its own."""
+    state = getattr(module, "_get_fsdp_state", None)
+    found = None if state is None else state()
+    several = getattr(found, "_fsdp_param_groups", None)  # of later torch; before there was one
+    one = getattr(found, "_fsdp_param_group", None) if several is None else None
+    return list(several or ()) if one is None else [one]
+
+
+def _replicas(module: Any) -> Any:
+    """The process group over which gradients are added up after they were scattered (HSDP); None: they are not."""
+    groups = [one for one in param_groups(module) if one.all_reduce_grads]
+    return getattr(groups[0].mesh_info, "replicate_process_group", None) if len(groups) == 1 else None

@@ -11,7 +11,7 @@ import torch
 import torch.distributed as dist
 from torch.nn.parallel import DistributedDataParallel
 
-from burnin.guard.collectives import DdpEar, FsdpEar
+from burnin.guard.collectives import DdpEar, FsdpEar, param_groups
 from burnin.guard.hashes import Hasher
 from burnin.guard.records import Records
 
@@ -114,7 +114,7 @@ class Ddp:
         self._ear.severed = True
 
     def abandon(self) -> None:
-        """Nobody waits for a replay without collectives; one that has them is waited for up to the deadline."""
+        """Nobody waits for a replay without collectives; one that has them is begun only after one without worked."""
 
     def why_not(self) -> str:
         """A replay that synchronises would write over gradients that lie in DDP's own memory."""
@@ -157,12 +157,9 @@ class Fsdp:
     def why_not(self) -> str:
         """Gradients that are accumulated unsharded are kept inside FSDP2, where a replay would add to them."""
         for module in self._model.modules():
-            state = getattr(module, "_get_fsdp_state", None)
-            group = None if state is None else getattr(state(), "_fsdp_param_group", None)
-            if group is None:
-                continue
-            if any(_holds_gradient(one) for one in group.fsdp_params) or not group.reduce_grads:
-                return "FSDP2 accumulates gradients without reducing them (set_requires_gradient_sync(False))"
+            for group in param_groups(module):
+                if any(_holds_gradient(one) for one in group.fsdp_params) or not group.reduce_grads:
+                    return "FSDP2 accumulates gradients without reducing them (set_requires_gradient_sync(False))"
         return ""
 
 

@@ -101,12 +101,15 @@ def model_of(shape: str) -> nn.Module:
     model.to(DEVICE)
     if shape == "ddp":
         return nn.parallel.DistributedDataParallel(model, bucket_cap_mb=0.002)
-    if shape == "fsdp2":
+    if shape in {"fsdp2", "hsdp"}:
         from torch.distributed.fsdp import fully_shard  # noqa: PLC0415
 
+        world = dist.get_world_size()
+        sizes = (2, world // 2) if shape == "hsdp" else (world,)
+        mesh = dist.init_device_mesh(DEVICE, sizes, mesh_dim_names=("replicas", "shards")[-len(sizes) :])
         for layer in (model[0], model[2], model[4]):
-            fully_shard(layer)
-        fully_shard(model)
+            fully_shard(layer, mesh=mesh)
+        fully_shard(model, mesh=mesh)
     return model
 
 
