@@ -17,6 +17,8 @@ from burnin.keys import MASK64, derive
 
 POLL_TURNS = 1 << 10
 """Looks at the device's event between two looks at the clock."""
+_CPU = -1
+"""The ordinal that torch gives what lies on no GPU."""
 _PLAIN = (torch.Tensor, torch.nn.Parameter)
 
 
@@ -74,24 +76,21 @@ class Hasher:
         Raises:
             TypeError: a tensor is sparse or quantised and has no plain bytes.
         """
-        groups: dict[torch.device | None, tuple[list[int], list[torch.Tensor]]] = {}
+        dense = [_NOTHING if tensor is None else _dense(tensor) for tensor in tensors]
         triton = have_triton()
-        for place, given in enumerate(tensors):
-            tensor = _NOTHING if given is None else _dense(given)
-            device = tensor.device if triton and tensor.is_cuda else None
-            places, those = groups.setdefault(device, ([], []))
-            places.append(place)
-            those.append(tensor)
+        ordinals = [tensor.get_device() if triton else _CPU for tensor in dense]
         pending = Pending([0] * len(tensors))
-        for device, (places, those) in groups.items():
-            if device is None:
+        for ordinal in dict.fromkeys(ordinals):
+            places = [place for place, one in enumerate(ordinals) if one == ordinal]
+            those = [dense[place] for place in places]
+            if ordinal == _CPU:
                 found = cs.checksums_on_cpu([cs.raw_bytes(tensor) for tensor in those], seed)
                 pending.parts.append((places, torch.tensor([cs.signed64(one) for one in found], dtype=torch.int64)))
             else:
-                pending.parts.append((places, self._launch(those, seed, device)))
+                pending.parts.append((places, self._launch(those, seed)))
         return pending
 
-    def _launch(self, tensors: list[torch.Tensor], seed: int, device: torch.device) -> torch.Tensor:
+    def _launch(self, tensors: list[torch.Tensor], seed: int) -> torch.Tensor:
         addresses = [tensor.data_ptr() for tensor in tensors]
         if any(address % 4 for address in addresses):  # slices of narrow dtypes begin anywhere
             tensors = [tensor.detach().clone() if tensor.data_ptr() % 4 else tensor for tensor in tensors]
@@ -100,7 +99,7 @@ class Hasher:
         terms = {size: cs.signed64(cs.length_term(size, seed)) for size in set(sizes)}
         lengths = [terms[size] for size in sizes]
         key = derive(seed, "checksum")
-        return checksums_on_device(addresses, sizes, lengths, key=key, device=device, plans=self._plans)
+        return checksums_on_device(addresses, sizes, lengths, key=key, device=tensors[0].device, plans=self._plans)
 
     def read(self, pending: Sequence[Pending]) -> list[int]:
         """Wait, once, for what `begin` returned; one list after the other. Raises LateError: the device hangs."""
