@@ -122,6 +122,7 @@ class FsdpEar:
         self._whole: list[Issued] = []
         """What the last run that came to its end has issued."""
         self._last = Records()
+        """What a run that broke off has issued; nothing before one begins and after one came to its end."""
         if not (hasattr(model, "set_custom_all_gather") and hasattr(model, "set_custom_reduce_scatter")):
             self.note = "collectives: this torch has no seam for FSDP2's collectives (set_custom_all_gather)"
             return
@@ -139,11 +140,11 @@ class FsdpEar:
             yield records
         finally:
             self.records = None
-        self._whole = records.issued
+        self._whole, self._last = records.issued, Records()
 
     def finish(self) -> None:
-        """Join the collectives that the last run, which broke off, would still have issued. Raises nothing."""
-        done = self._last.issued
+        """Join the collectives that a run which broke off, or never began, would still have issued. Raises nothing."""
+        done, self._last = self._last.issued, Records()
         if self._whole[: len(done)] != done:
             return  # it went another way than the run before: nobody can know what the others wait for
         with suppress(RuntimeError):  # another rank is gone, too, or there is no memory even for this

@@ -175,14 +175,14 @@ class Replayer:
         Raises:
             REPLAY_ERRORS: the step could not be run again, or the device hangs (LateError).
         """
-        if other is None:
-            start.restore()
-        else:
-            tensors, streams = other
-            count = len(start.held_batch)
-            start.restore(streams, tensors[count:])
-            batch = with_tensors(batch, tensors[:count])
         try:
+            if other is None:
+                start.restore()
+            else:
+                tensors, streams = other
+                count = len(start.held_batch)
+                start.restore(streams, tensors[count:])
+                batch = with_tensors(batch, tensors[:count])
             with nullcontext() if sync or self.shape.joint else self.shape.quiet():
                 loss, records = self.run(fn, batch, seed)
         except REPLAY_ERRORS as error:

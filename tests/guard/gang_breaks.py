@@ -7,8 +7,11 @@ from typing import Any
 
 import torch
 
-PLACES = ("start", "forward", "backward", "heard 1", "heard 5", "heard 8")
-"""`heard N`: where the N-th fingerprint of a collective is taken, just after the collective has begun."""
+from burnin.guard.state import Start
+
+PLACES = ("before", "start", "forward", "backward", "heard 1", "heard 5", "heard 8")
+"""`before`: where a replay puts back what it begins from. `heard N`: where the N-th fingerprint of a collective is taken,
+just after the collective has begun."""
 
 
 @contextmanager
@@ -44,9 +47,20 @@ def planted(rig: Any, place: str) -> Iterator[None]:
             handle.remove()
 
 
+def refuse_once() -> None:
+    """Have no memory for what the next replay begins from."""
+    restore = Start.restore
+
+    def refuse(*_: Any, **__: Any) -> None:
+        Start.restore = restore  # type: ignore[method-assign]
+        raise torch.OutOfMemoryError("planted: before")
+
+    Start.restore = refuse  # type: ignore[method-assign]
+
+
 def places(rig: Any) -> tuple[str, ...]:
     """Where a replay of this job can break off: one of DDP does without collectives until one has worked."""
-    return PLACES[:3] if rig.shape == "ddp" else PLACES
+    return PLACES[:4] if rig.shape == "ddp" else PLACES
 
 
 def train(rig: Any, *, broken: bool) -> dict[str, Any]:
@@ -66,6 +80,8 @@ def train(rig: Any, *, broken: bool) -> dict[str, Any]:
     for one in (*places(rig), ""):
         losses.append(rig.step())
         place = one if broken else ""
+        if place == "before" and rig.rank == rig.world - 1:
+            refuse_once()
         begun_s = time.monotonic()
         losses.append(rig.step())
         slowest_s = max(slowest_s, time.monotonic() - begun_s)

@@ -37,7 +37,7 @@ def test_a_rank_that_fails_in_a_check_leaves_the_others_unchecked_and_never_hang
         (3, "ddp", ["death"]), (3, "fsdp2", ["death"]), trials=1, seed=1,
     )  # fmt: skip
     what_one_rank_cannot_check_none_does_and_all_go_on(starved)
-    for told, breaks in ((ddp, 3), (fsdp2, 6), (hsdp, 6)):
+    for told, breaks in ((ddp, 4), (fsdp2, 7), (hsdp, 7)):
         a_replay_that_breaks_off_on_one_rank_is_ended_at_once_and_training_goes_on_as_if_it_had_not_been(told, breaks)
     for told in died:
         a_rank_that_dies_in_a_replay_leaves_the_others_unchecked(told)
