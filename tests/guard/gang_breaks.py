@@ -10,8 +10,8 @@ import torch
 from burnin.guard.state import Start
 
 PLACES = ("before", "start", "forward", "backward", "heard 1", "heard 5", "heard 8")
-"""`before`: where a replay puts back what it begins from. `heard N`: where the N-th fingerprint of a collective is taken,
-just after the collective has begun."""
+"""`before`: where a replay puts back what it begins from. `heard N`: where the N-th fingerprint of a collective is
+taken, just after the collective has begun."""
 
 
 @contextmanager
