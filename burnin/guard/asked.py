@@ -3,6 +3,7 @@
 from dataclasses import dataclass, field
 from typing import Any
 
+from burnin.guard.hashes import Pending
 from burnin.guard.judge import Verdict
 from burnin.guard.replay import Print, StepFunction
 from burnin.guard.state import Start
@@ -38,8 +39,8 @@ class Ask:
     """Whether integer products are tested in any case."""
     by: int
     """How many ranks on the peer is."""
-    standing: tuple[int, int] | None
-    """What parameters and optimizer state were after the last update (with this seed); None: not looked at."""
+    standing: Pending | None
+    """Of parameters and optimizer state after the last update (with this seed); None: not looked at."""
 
 
 @dataclass(slots=True)
@@ -51,5 +52,8 @@ class Step:
     start: Start
     original: Print
     standing: tuple[int, int]
+    """Digests of parameters and optimizer state before the step."""
+    decayed: bool
+    """Whether they are not what they were after the last update."""
     inputs_changed: bool
     ask: Ask

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from burnin.guard.asked import Ask, Outcome, Step
-from burnin.guard.hashes import Hasher
+from burnin.guard.hashes import Hasher, Pending
 from burnin.guard.joint import UncheckedError, exact_products, line_of, together, wrong_pairs
 from burnin.guard.judge import CLEAN, Evidence, Row, Verdict, judge
 from burnin.guard.ranks import GoneError, Ranks, UnlikeError
@@ -47,7 +47,7 @@ class Checker:
         if why := replayer.shape.why_not() or self._nothing():
             return Outcome(fn(batch), None, [why])
         try:
-            start, standing, inputs = together(self.ranks, lambda: self._begin(batch, ask), "keeping the step's start")
+            start, standing, before = together(self.ranks, lambda: self._begin(batch, ask), "keeping the step's start")
         except GoneError as error:
             return Outcome(fn(batch), None, gone=str(error))
         except UncheckedError as error:
@@ -59,10 +59,12 @@ class Checker:
             outcome.unchecked.append(records.unknown)
 
         def prepare() -> Step:
-            original = replayer.prints(loss, records, ask.seed)
-            changed = replayer.inputs(batch, ask.seed) != inputs
+            after = replayer.inputs(batch, ask.seed)
+            expected = standing if ask.standing is None else ask.standing
+            original = replayer.prints(loss, records, ask.seed, [standing, expected, before, after])
+            decayed, changed = replayer.differ(standing, expected), replayer.differ(before, after)
             replayer.need_room(allocated)
-            return Step(fn, batch, start, original, standing, changed, ask)
+            return Step(fn, batch, start, original, replayer.digests(standing), decayed, changed, ask)
 
         try:
             self._judge(together(self.ranks, prepare, "the preparation of a replay"), outcome)
@@ -77,8 +79,8 @@ class Checker:
     def _nothing(self) -> str:
         return "" if self.names else "nothing is left that is reproducible: no arithmetic is checked"
 
-    def _begin(self, batch: Any, ask: Ask) -> tuple[Start, tuple[int, int], int]:
-        """What is kept of the state before the step."""
+    def _begin(self, batch: Any, ask: Ask) -> tuple[Start, Pending, Pending]:
+        """What is kept of the state before the step. Nothing is waited for."""
         replayer = self._replayer
         return replayer.start(batch), replayer.standing(ask.seed), replayer.inputs(batch, ask.seed)
 
@@ -105,9 +107,14 @@ class Checker:
         replayer, ranks, ask = self._replayer, self.ranks, step.ask
         peers = ranks.world > 1 and (ask.peers or replayer.shape.joint)
         sync = peers and not replayer.shape.views
-        first = together(
-            ranks, lambda: replayer.replay(step.fn, step.batch, step.start, ask.seed, sync=sync), "the replay"
-        )
+
+        def replay(*, whole: bool) -> Print:
+            return replayer.replay(step.fn, step.batch, step.start, ask.seed, sync=whole)
+
+        if sync and not replayer.shape.joint:
+            # Once without the others: what fails there, fails where nobody waits, and DDP survives no broken backward.
+            together(ranks, lambda: replay(whole=False), "the replay")
+        first = together(ranks, lambda: replay(whole=sync), "the replay")
         known = self._tell(step, first, sync=sync)
         rows: dict[str, list[Row]] = {"original": [], "first": []}
         if ask.peers and ranks.world > 1:
@@ -126,8 +133,7 @@ class Checker:
         """Exchange what the first replay showed."""
         original, ask = step.original, step.ask
         differs = self._row(first) != self._row(original)
-        again = self._replayer.standing(ask.seed) if differs else step.standing
-        decayed = ask.standing is not None and ask.standing != step.standing
+        again = self._replayer.digests(self._replayer.standing(ask.seed)) if differs else step.standing
         replicas = self._replayer.shape.replicas
         moved = sync and (first.post, first.parts) != (original.post, original.parts)
         told = self.ranks.gather(
@@ -135,7 +141,7 @@ class Checker:
                 int(differs),
                 int(step.inputs_changed),
                 int(again[0] != step.standing[0]),
-                int(decayed),
+                int(step.decayed),
                 hash_pair(step.standing) if replicas else 0,
                 original.post,
                 first.post if sync else original.post,

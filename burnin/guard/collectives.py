@@ -4,15 +4,15 @@ Outside of `listen` both hand over to what would have run anyway; the arithmetic
 """
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any
 
 import torch
 import torch.distributed as dist
 from torch.nn.parallel import DistributedDataParallel
 
-from burnin.guard.hashes import Hasher
-from burnin.guard.records import Record, Records, block_magnitudes, block_sums
+from burnin.guard.hashes import Hasher, Pending
+from burnin.guard.records import Issued, Record, Records, block_magnitudes, block_sums
 
 _Future = torch.futures.Future[torch.Tensor]
 # The second name of each is that of torch before 2.12, which later releases warn of.
@@ -107,42 +107,80 @@ def _ddp_hook(ear: DdpEar, bucket: dist.GradBucket) -> torch.futures.Future[torc
 
 
 class FsdpEar:
-    """Hears what FSDP2 gathers and scatters."""
+    """Hears what FSDP2 gathers and scatters, and can end in its place what broke off.
+
+    A rank that fails in the middle of a replay leaves the others in a collective which it does not join: gloo gives up
+    its process group then, NCCL's watchdog the job. So it joins the rest of them, with zeros, and says afterwards that
+    it failed. What is left is known: a replay issues what the original run has issued.
+    """
 
     def __init__(self, model: Any, hasher: Hasher) -> None:
         self._hasher = hasher
         self.records: Records | None = None
         self.seed = 0
         self.note = ""
+        self._whole: list[Issued] = []
+        """What the last run that came to its end has issued."""
+        self._last = Records()
+        """What a run that broke off has issued; nothing before one begins and after one came to its end."""
         if not (hasattr(model, "set_custom_all_gather") and hasattr(model, "set_custom_reduce_scatter")):
             self.note = "collectives: this torch has no seam for FSDP2's collectives (set_custom_all_gather)"
             return
         for name, module in model.named_modules():
             if hasattr(module, "set_custom_all_gather"):
-                module.set_custom_all_gather(_AllGather(self, name))
-                module.set_custom_reduce_scatter(_ReduceScatter(self, name))
+                module.set_custom_all_gather(_AllGather(self, name, module))
+                module.set_custom_reduce_scatter(_ReduceScatter(self, name, module))
 
     @contextmanager
     def listen(self, seed: int) -> Iterator[Records]:
         """Fill the records of one run."""
         records = Records(unknown=self.note)
-        self.records, self.seed = records, seed
+        self.records, self.seed, self._last = records, seed, records
         try:
             yield records
         finally:
             self.records = None
+        self._whole, self._last = records.issued, Records()
 
-    def begin(self, tensor: torch.Tensor) -> torch.Tensor:
+    def finish(self) -> None:
+        """Join the collectives that a run which broke off, or never began, would still have issued. Raises nothing."""
+        done, self._last = self._last.issued, Records()
+        if self._whole[: len(done)] != done:
+            return  # it went another way than the run before: nobody can know what the others wait for
+        with suppress(RuntimeError):  # another rank is gone, too, or there is no memory even for this
+            for one in self._whole[len(done) :]:
+                join(one)
+
+    def begin(self, tensor: torch.Tensor) -> Pending:
         """Fingerprint one tensor."""
         return self._hasher.begin([tensor], self.seed)
+
+
+def _issued(kind: str, put: torch.Tensor, got: torch.Tensor, group: Any, op: Any = None) -> Issued:
+    return Issued(
+        kind=kind, put=put.numel(), got=got.numel(), dtype=put.dtype, device=put.device, group=group, op=op
+    )  # fmt: skip
+
+
+def join(one: Issued) -> None:
+    """Take part in a collective with zeros; what comes of it is thrown away. Raises RuntimeError."""
+    put = torch.zeros(one.put, dtype=one.dtype, device=one.device)
+    got = put if one.kind == "all-reduce" else torch.empty(one.got, dtype=one.dtype, device=one.device)
+    if one.kind == "all-gather":
+        _gather(got, put, group=one.group)
+    elif one.kind == "reduce-scatter":
+        _scatter(got, put, op=one.op, group=one.group)
+    else:
+        dist.all_reduce(put, group=one.group, **({} if one.op is None else {"op": one.op}))
 
 
 class _Heard:
     """What both collectives of FSDP2 share: memory from the caching allocator, and whose ear it is."""
 
-    def __init__(self, ear: FsdpEar, name: str) -> None:
+    def __init__(self, ear: FsdpEar, name: str, module: Any) -> None:
         self._ear = ear
         self._name = name or "root"
+        self._module = module
 
     def allocate(self, size: Any, *, dtype: torch.dtype, device: torch.device) -> torch.Tensor:
         """As FSDP2 does by itself."""
@@ -159,6 +197,7 @@ class _AllGather(_Heard):
         work = _gather(output_tensor, input_tensor, group=group, async_op=async_op)
         records = self._ear.records
         if records is not None:
+            records.issued.append(_issued("all-gather", input_tensor, output_tensor, group))
             if work is not None:
                 work.wait()  # NCCL: only the stream waits
             records.calls.append(Record(kind="all-gather", before=None, after=self._ear.begin(output_tensor)))
@@ -183,6 +222,7 @@ class _ReduceScatter(_Heard):
             records.calls.append(record)
         work = _scatter(output_tensor, input_tensor, op=op, group=group, async_op=async_op)
         if record is not None and records is not None:
+            records.issued.append(_issued("reduce-scatter", input_tensor, output_tensor, group, op))
             if work is not None:
                 work.wait()
             record.after = self._ear.begin(output_tensor)
@@ -192,6 +232,25 @@ class _ReduceScatter(_Heard):
                 records.unknown = "collectives: the bound of FSDP2's sum is not checked with a custom divide factor"
             else:
                 dist.all_reduce(record.put, group=group)
+                records.issued.append(_issued("all-reduce", record.put, record.put, group))
                 record.put = record.put[:, rank]
                 record.got = block_sums(output_tensor)[0] * factor
+            replicas = _replicas(self._module)
+            if replicas is not None:  # what FSDP2 does next, by itself
+                records.issued.append(_issued("all-reduce", output_tensor, output_tensor, replicas, op))
         return work
+
+
+def param_groups(module: Any) -> list[Any]:
+    """What FSDP2 keeps of the parameters of one module; empty: the module is not its own."""
+    state = getattr(module, "_get_fsdp_state", None)
+    found = None if state is None else state()
+    several = getattr(found, "_fsdp_param_groups", None)  # of later torch; before there was one
+    one = getattr(found, "_fsdp_param_group", None) if several is None else None
+    return list(several or ()) if one is None else [one]
+
+
+def _replicas(module: Any) -> Any:
+    """The process group over which gradients are added up after they were scattered (HSDP); None: they are not."""
+    groups = [one for one in param_groups(module) if one.all_reduce_grads]
+    return getattr(groups[0].mesh_info, "replicate_process_group", None) if len(groups) == 1 else None

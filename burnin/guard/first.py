@@ -5,10 +5,13 @@ from typing import Any
 
 from burnin.guard.calibrate import Calibration, calibrate
 from burnin.guard.check import Checker
-from burnin.guard.hashes import Hasher
+from burnin.guard.config import GuardConfig
+from burnin.guard.hashes import Hasher, Pending
 from burnin.guard.joint import UncheckedError, line_of, together
 from burnin.guard.ranks import GoneError
-from burnin.guard.replay import REPLAY_ERRORS, Replayer, StepFunction
+from burnin.guard.replay import REPLAY_ERRORS, Print, Replayer, StepFunction
+from burnin.guard.state import Start
+from burnin.guard.steady import Steady
 
 
 @dataclass(slots=True)
@@ -30,7 +33,7 @@ class First:
 
 def first(
     replayer: Replayer, checker: Checker, hasher: Hasher, fn: StepFunction, batch: Any, *, seed: int,
-    expected: tuple[int, int] | None, replays: int,
+    expected: Pending | None, config: GuardConfig,
 ) -> First:  # fmt: skip
     """Run a step and calibrate with it; what `fn` raises in the original run passes, nothing else is raised.
 
@@ -42,8 +45,9 @@ def first(
         batch: its micro-batch.
         seed: of the fingerprints.
         expected: what parameters and optimizer state were after the last update; None: not known.
-        replays: of the calibration.
+        config: of the guard.
     """
+    replayer.steady = None
     if why := replayer.shape.why_not():
         return First(fn(batch), again=why)
     try:
@@ -59,17 +63,21 @@ def first(
     allocated = replayer.allocated()
     loss, records = replayer.run(fn, batch, seed)
     found = First(loss)
-    found.steady = expected is None or expected == standing
     try:
         together(checker.ranks, lambda: replayer.need_room(allocated), "the preparation of the calibration")
-        original = replayer.prints(loss, records, seed)
-        changed = replayer.inputs(batch, seed) != before
+        after = replayer.inputs(batch, seed)
+        expected = standing if expected is None else expected
+        original = replayer.prints(loss, records, seed, [standing, expected, before, after])
+        found.steady, changed = not replayer.differ(standing, expected), replayer.differ(before, after)
         with replayer.keep(start, batch, changed=changed):
             told = checker.ranks.gather([original.post])
             checker.post_alike = replayer.shape.replicas or len({post for (post,) in told}) == 1
+            if config.steady:
+                original = _steady(found, replayer, checker, fn, batch, start=start, original=original, seed=seed)
             found.calibration = calibrate(
-                replayer, checker.ranks, hasher, fn, batch, start=start, original=original, seed=seed, replays=replays
-            )
+                replayer, checker.ranks, hasher, fn, batch,
+                start=start, original=original, seed=seed, replays=config.replays,
+            )  # fmt: skip
     except GoneError as error:
         found.gone = str(error)
     except UncheckedError as error:
@@ -78,6 +86,31 @@ def first(
         found.off = f"the calibration failed, nothing is checked: {line_of(error)}"
     _note(found, checker)
     return found
+
+
+def _steady(
+    found: First, replayer: Replayer, checker: Checker, fn: StepFunction, batch: Any, *, start: Start,
+    original: Print, seed: int,
+) -> Print:  # fmt: skip
+    """Try a replay by steady kernels: where it works, checked steps run by them. Raises GoneError.
+
+    It is tried on a replay, because an original that fails for it would be an end of training.
+
+    Returns:
+        What calibration compares its replays with.
+    """
+    if replayer.compiled:
+        found.notes.append("checked steps run as the others: torch.compile has chosen the kernels")
+        return original
+    replayer.steady = Steady()
+    try:
+        made = together(checker.ranks, lambda: replayer.replay(fn, batch, start, seed), "a step by steady kernels")
+    except UncheckedError as error:
+        replayer.steady = None
+        found.notes.append(f"checked steps run as the others: {error}")
+        return original
+    found.notes.append("checked steps, and they alone, run by deterministic kernels")
+    return made
 
 
 def _note(found: First, checker: Checker) -> None:

@@ -3,7 +3,7 @@
 import logging
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -12,8 +12,9 @@ from burnin.guard.anomaly import Watch
 from burnin.guard.asked import Ask
 from burnin.guard.calibrate import Calibration, withdraw
 from burnin.guard.check import Checker
+from burnin.guard.config import GuardConfig
 from burnin.guard.first import first
-from burnin.guard.hashes import Hasher
+from burnin.guard.hashes import Hasher, Pending
 from burnin.guard.judge import Verdict
 from burnin.guard.late import LateLoss
 from burnin.guard.learn import Learner
@@ -29,35 +30,6 @@ from burnin.spec import FaultClass, GuardFinding
 _log = logging.getLogger("burnin.guard")
 LISTENING = 10
 """With several ranks, anomalies are exchanged so many times between two scheduled checks."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class GuardConfig:
-    """How often and how thoroughly to check. The same on every rank."""
-
-    every: int = 500
-    """Steps between two checks; one costs about one step."""
-    peer_every: int = 10
-    """Of these checks, each such one is replayed by a peer, too: only peers see a fault that repeats itself."""
-    calibrate_at: int = 3
-    """Step at which the guard calibrates: after kernels were chosen and DDP has built its buckets."""
-    replays: int = 10
-    """Replays of a calibration, at least 10."""
-    deadline_s: float = 60.0
-    """Longest wait for a device or for another rank."""
-    anomalies: bool = True
-    """Whether a loss that jumps makes the next step a checked one."""
-    seed: int = 0
-    """Of the fingerprints."""
-
-    def __post_init__(self) -> None:
-        """Refuse what cannot work. Raises ValueError."""
-        if min(self.every, self.peer_every, self.calibrate_at) < 1:
-            raise ValueError("every, peer_every and calibrate_at are at least 1")
-        if self.replays < 10:  # noqa: PLR2004 - see burnin.guard.calibrate
-            raise ValueError("replays: fewer than 10 call tensors reproducible that are not")
-        if not self.deadline_s > 0:
-            raise ValueError("deadline_s is a time, in seconds, above 0")
 
 
 class ReplayGuard:
@@ -94,7 +66,7 @@ class ReplayGuard:
             ValueError: the configuration cannot work.
         """
         config = config or GuardConfig()
-        self.config = config if every is None else GuardConfig(**{**_fields(config), "every": every})
+        self.config = config if every is None else replace(config, every=every)
         self._tell = tell
         self._hasher = Hasher(monotonic=monotonic, deadline_s=self.config.deadline_s)
         shape = shape_of(model, self._hasher, comm_hook=comm_hook)
@@ -113,7 +85,7 @@ class ReplayGuard:
         self._armed = ""
         self._checks = 0
         self._off = ""
-        self._standing: tuple[int, tuple[int, int]] | None = None
+        self._standing: tuple[int, Pending] | None = None
         """The step that begins with this state, and the state after the update before it."""
         self._steady_state = True
         if hasattr(optimizer, "register_step_post_hook"):
@@ -161,8 +133,13 @@ class ReplayGuard:
 
     def report(self) -> dict[str, Any]:
         """Return what was checked, what was not, and what was found."""
-        checker = self._checker
-        return as_dict(self.ledger, shape=self._replayer.shape.name, ranks=checker.ranks.world, every=self.config.every)
+        return as_dict(
+            self.ledger,
+            shape=self._replayer.shape.name,
+            ranks=self._checker.ranks.world,
+            every=self.config.every,
+            steady=self.config.steady,
+        )
 
     def report_text(self) -> str:
         """Return the same for people."""
@@ -197,7 +174,7 @@ class ReplayGuard:
     def _calibrate(self, fn: StepFunction, batch: Any, number: int) -> Any:
         found = first(
             self._replayer, self._checker, self._hasher, fn, batch,
-            seed=self._seed(number), expected=self._expected(number), replays=self.config.replays,
+            seed=self._seed(number), expected=self._expected(number), config=self.config,
         )  # fmt: skip
         self._steady_state = found.steady
         self._off = found.off
@@ -285,7 +262,7 @@ class ReplayGuard:
             except RuntimeError as error:  # out of memory, a device that hangs
                 self.ledger.skip(f"state at rest: {error}")
 
-    def _expected(self, number: int) -> tuple[int, int] | None:
+    def _expected(self, number: int) -> Pending | None:
         """What parameters and optimizer state must be before a step; None: there was no update right before it."""
         return self._standing[1] if self._standing is not None and self._standing[0] == number else None
 
@@ -303,10 +280,6 @@ class ReplayGuard:
 
     def _seed(self, number: int) -> int:
         return derive(self.config.seed, "guard", number)
-
-
-def _fields(config: GuardConfig) -> dict[str, Any]:
-    return {name: getattr(config, name) for name in GuardConfig.__dataclass_fields__}
 
 
 def _ranks(shape: Shape, *, deadline_s: float) -> Ranks:

@@ -1,6 +1,12 @@
-"""Fingerprints of many tensors at once: two launches on a GPU, one pass of numpy elsewhere; the same values on both."""
+"""Fingerprints of many tensors at once: one launch on a GPU, one pass of numpy elsewhere; the same values on both.
 
+A step has hundreds of tensors, and a GPU fingerprints them faster than a host can look at them one by one: what is done
+for each is a handful of attribute reads.
+"""
+
+from array import array
 from collections.abc import Callable, Sequence
+from hashlib import blake2b
 from typing import Any
 
 import torch
@@ -11,6 +17,9 @@ from burnin.keys import MASK64, derive
 
 POLL_TURNS = 1 << 10
 """Looks at the device's event between two looks at the clock."""
+_CPU = -1
+"""The ordinal that torch gives what lies on no GPU."""
+_PLAIN = (torch.Tensor, torch.nn.Parameter)
 
 
 class LateError(RuntimeError):
@@ -24,6 +33,33 @@ def local(tensor: torch.Tensor) -> torch.Tensor:
     return found.detach()
 
 
+class Pending:
+    """Fingerprints that may be under way on a device; once `Hasher.read`, they take no memory of it any more."""
+
+    def __init__(self, values: list[int]) -> None:
+        """`values`: as many as there are tensors, those known by now in their places."""
+        self._values = values
+        self.parts: list[tuple[list[int], torch.Tensor]] = []
+        """Places of some of them, and the int64 that a device writes."""
+
+    def __len__(self) -> int:
+        return len(self._values)
+
+    def settle(self, values: Sequence[Sequence[int]]) -> None:
+        """Take what was read, part by part."""
+        for (places, _), found in zip(self.parts, values, strict=True):
+            for place, value in zip(places, found, strict=True):
+                self._values[place] = value & MASK64
+        self.parts = []
+
+    @property
+    def values(self) -> list[int]:
+        """One a tensor, 0 … 2**64 - 1, in order. Raises RuntimeError: not read yet."""
+        if self.parts:
+            raise RuntimeError("fingerprints are read before they are looked at")
+        return self._values
+
+
 class Hasher:
     """Makes fingerprints and waits for them, up to a deadline."""
 
@@ -32,40 +68,53 @@ class Hasher:
         self._deadline_s = deadline_s
         self._plans: dict[Any, Any] = {}
 
-    def begin(self, tensors: Sequence[torch.Tensor | None], seed: int) -> torch.Tensor:
-        """Start computing and return int64, one a tensor: `burnin.checksum.checksum` of it. None counts as empty.
+    def begin(self, tensors: Sequence[torch.Tensor | None], seed: int) -> Pending:
+        """Start computing `burnin.checksum.checksum` of each tensor. None counts as empty.
 
-        On a GPU nothing is waited for.
+        On a GPU nothing is waited for; tensors may lie on several.
+
+        Raises:
+            TypeError: a tensor is sparse or quantised and has no plain bytes.
         """
-        raws = [
-            torch.empty(0, dtype=torch.uint8) if tensor is None else cs.raw_bytes(local(tensor)) for tensor in tensors
-        ]
-        here = [index for index, raw in enumerate(raws) if not (raw.is_cuda and have_triton())]
-        on_cpu = cs.checksums_on_cpu([raws[index] for index in here], seed)
-        values = torch.tensor([cs.signed64(one) for one in on_cpu], dtype=torch.int64)
-        there = [index for index, raw in enumerate(raws) if raw.is_cuda and have_triton()]
-        if not there:
-            return values
-        device = raws[there[0]].device
-        out = torch.empty(len(raws), dtype=torch.int64, device=device)
-        self._launch(out[: len(there)], [raws[index] for index in there], seed)
-        if not here:
-            return out
-        # Some lie on the CPU (the step counts of an optimizer): put all in order.
-        out[len(there) :] = values.to(device)
-        order = torch.tensor([*there, *here])
-        return out[torch.argsort(order).to(device)]
+        dense = [_NOTHING if tensor is None else _dense(tensor) for tensor in tensors]
+        triton = have_triton()
+        ordinals = [tensor.get_device() if triton else _CPU for tensor in dense]
+        pending = Pending([0] * len(tensors))
+        for ordinal in dict.fromkeys(ordinals):
+            places = [place for place, one in enumerate(ordinals) if one == ordinal]
+            those = [dense[place] for place in places]
+            if ordinal == _CPU:
+                found = cs.checksums_on_cpu([cs.raw_bytes(tensor) for tensor in those], seed)
+                pending.parts.append((places, torch.tensor([cs.signed64(one) for one in found], dtype=torch.int64)))
+            else:
+                pending.parts.append((places, self._launch(those, seed)))
+        return pending
 
-    def _launch(self, out: torch.Tensor, raws: Sequence[torch.Tensor], seed: int) -> None:
-        lengths = [cs.signed64(cs.length_term(raw.numel(), seed)) for raw in raws]
-        checksums_on_device(out, raws, lengths, derive(seed, "checksum"), self._plans)
+    def _launch(self, tensors: list[torch.Tensor], seed: int) -> torch.Tensor:
+        addresses = [tensor.data_ptr() for tensor in tensors]
+        if any(address % 4 for address in addresses):  # slices of narrow dtypes begin anywhere
+            tensors = [tensor.detach().clone() if tensor.data_ptr() % 4 else tensor for tensor in tensors]
+            addresses = [tensor.data_ptr() for tensor in tensors]
+        sizes = [tensor.nbytes for tensor in tensors]
+        terms = {size: cs.signed64(cs.length_term(size, seed)) for size in set(sizes)}
+        lengths = [terms[size] for size in sizes]
+        key = derive(seed, "checksum")
+        return checksums_on_device(addresses, sizes, lengths, key=key, device=tensors[0].device, plans=self._plans)
 
-    def read(self, slots: Sequence[torch.Tensor]) -> list[int]:
-        """Wait for what `begin` returned, one list after the other. Raises LateError: the device hangs."""
-        devices = {slot.device for slot in slots if slot.is_cuda}
-        for device in devices:
-            self._wait(device)
-        return [int(value) & MASK64 for slot in slots for value in slot.tolist()]
+    def read(self, pending: Sequence[Pending]) -> list[int]:
+        """Wait, once, for what `begin` returned; one list after the other. Raises LateError: the device hangs."""
+        slots: dict[torch.device, list[torch.Tensor]] = {}
+        for one in pending:
+            for _, slot in one.parts:
+                slots.setdefault(slot.device, []).append(slot)
+        joined = {device: torch.cat(those) for device, those in slots.items()}
+        for device in joined:
+            if device.type == "cuda":
+                self._wait(device)
+        rest = {device: iter(values.tolist()) for device, values in joined.items()}
+        for one in pending:
+            one.settle([[next(rest[slot.device]) for _ in places] for places, slot in one.parts])
+        return [value for one in pending for value in one.values]
 
     def values(self, tensors: Sequence[torch.Tensor | None], seed: int) -> list[int]:
         """Return the fingerprints. Raises LateError."""
@@ -99,4 +148,18 @@ class Hasher:
 
 def digest(values: Sequence[int]) -> int:
     """One 63-bit value for a list of fingerprints: what ranks compare before they compare more."""
-    return derive(0, "digest", *values) >> 1
+    packed = array("Q", values).tobytes()  # a step has hundreds: as text this would take longer than all the rest
+    return int.from_bytes(blake2b(packed, digest_size=8).digest(), "little") >> 1
+
+
+_NOTHING = torch.empty(0, dtype=torch.uint8)
+
+
+def _dense(tensor: torch.Tensor) -> torch.Tensor:
+    """The part that lies here, with its bytes in row-major order from `data_ptr` on; the tensor itself, if it is so."""
+    if type(tensor) not in _PLAIN:
+        tensor = local(tensor)
+    plain = tensor.layout is torch.strided and not tensor.is_quantized
+    if plain and tensor.is_contiguous() and not (tensor.is_neg() or tensor.is_conj()):
+        return tensor
+    return cs.raw_bytes(tensor)

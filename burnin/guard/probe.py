@@ -13,10 +13,10 @@ from burnin.guard.hashes import Hasher
 from burnin.keys import derive
 from burnin.seed import MAGNITUDE_MAX, fill_integers
 
-EDGE_CUDA, EDGE_CPU = 1024, 96
-"""Rows, columns and terms of a product: small, because the truth is computed on the CPU."""
-AT_ONCE_CUDA, AT_ONCE_CPU = 16, 1
-"""Equal products at a time, so that every multiprocessor computes some tile of them."""
+EDGE_CUDA, EDGE_CPU = 512, 96
+"""Rows, columns and terms of a product: small, because the truth is computed on the CPU while training waits."""
+AT_ONCE_CUDA, AT_ONCE_CPU = 64, 1
+"""Equal products at a time, so that every multiprocessor computes some tile of them: 512 of 256 x 128."""
 ROUNDS_CUDA, ROUNDS_CPU = 16, 8
 WORDS = 1 << 14
 """Elements that each rank sends to each other one."""

@@ -4,8 +4,11 @@ A *record* belongs to one call of a collective (a bucket of DDP, a layer of FSDP
 """
 
 from dataclasses import dataclass, field
+from typing import Any
 
 import torch
+
+from burnin.guard.hashes import Pending
 
 BLOCK = 256
 """Elements whose sum is followed through a collective; a shorter last block is padded with zeros."""
@@ -19,10 +22,10 @@ class Record:
 
     kind: str
     """`all-reduce`, `reduce-scatter` or `all-gather`."""
-    before: torch.Tensor | None
-    """int64 fingerprints of what this rank put in, one a tensor."""
-    after: torch.Tensor | None = None
-    """int64 fingerprints of what came out; None where each rank has another part, or it is looked at elsewhere."""
+    before: Pending | None
+    """Fingerprints of what this rank put in, one a tensor."""
+    after: Pending | None = None
+    """Fingerprints of what came out; None where each rank has another part, or it is looked at elsewhere."""
     put: torch.Tensor | None = None
     """float64, shape (2, blocks): sums and sums of magnitudes of what this rank put in."""
     got: torch.Tensor | None = None
@@ -30,9 +33,29 @@ class Record:
     dtype: torch.dtype = torch.float32
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Issued:
+    """One collective that was begun, as far as other ranks depend on it."""
+
+    kind: str
+    """`all-reduce`, `reduce-scatter` or `all-gather`."""
+    put: int
+    """Elements that each rank puts in."""
+    got: int
+    """Elements that each rank gets."""
+    dtype: torch.dtype
+    device: torch.device
+    group: Any
+    op: Any = field(default=None, compare=False)
+    """Of a sum; None: the default one. Made anew for each call, so that it says nothing of equality."""
+
+
 @dataclass(slots=True)
 class Records:
     """Those of one run."""
+
+    issued: list[Issued] = field(default_factory=list)
+    """All collectives that were begun, in order, the guard's own among them."""
 
     names: list[str] = field(default_factory=list)
     """Of the tensors in `before` of the sums (not of the gathers), in order."""
@@ -68,8 +91,8 @@ def block_magnitudes(flat: torch.Tensor, parts: int = 1) -> torch.Tensor:
     return magnitudes
 
 
-def outside(put: torch.Tensor, got: torch.Tensor, *, world: int, dtype: torch.dtype) -> int:
-    """Return how many blocks came out of a sum over ranks with more error than any order of its terms explains.
+def outside(put: torch.Tensor, got: torch.Tensor, *, world: int, dtype: torch.dtype) -> torch.Tensor:
+    """Count the blocks that came out of a sum over ranks with more error than any order of its terms explains.
 
     A sum of n terms errs by at most nu / (1 - nu) of the sum of their magnitudes (Higham, Accuracy and Stability of
     Numerical Algorithms, 4.2); two roundings more are those of the division by the ranks. The float64 sums that are
@@ -81,11 +104,14 @@ def outside(put: torch.Tensor, got: torch.Tensor, *, world: int, dtype: torch.dt
         got: float64, shape (blocks,).
         world: ranks.
         dtype: in which the collective computes.
+
+    Returns:
+        int64, a single number, on the device: nothing is waited for.
     """
     relative = (world + 2) * UNIT.get(dtype, 2.0**-8)
     slack = put[1] * (relative / (1 - min(relative, 0.5)) + 2.0**-40) + BLOCK * world * torch.finfo(dtype).tiny
     finite = torch.isfinite(put).all(dim=0)
-    return int((finite & ~((got - put[0]).abs() <= slack)).sum())
+    return (finite & ~((got - put[0]).abs() <= slack)).sum()
 
 
 def _blocks(flat: torch.Tensor, parts: int) -> torch.Tensor:

@@ -1,15 +1,18 @@
 """One run of a step, original or replay, and its fingerprints."""
 
 from collections.abc import Callable, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass
+from traceback import clear_frames
 from typing import Any
 
 import torch
 
-from burnin.guard.hashes import Hasher, digest, local
+from burnin.guard.hashes import Hasher, Pending, digest, local
 from burnin.guard.records import Records, outside
 from burnin.guard.shapes import Shape
 from burnin.guard.state import Start, Streams, keep, tensors_of, with_tensors
+from burnin.guard.steady import Steady, steadily
 from burnin.guard.structure import Origin, Structure
 
 StepFunction = Callable[[Any], Any]
@@ -68,6 +71,8 @@ class Replayer:
             for module in model.modules()
         )
         """Whether kernels run that torch does not show operation by operation."""
+        self.steady: Steady | None = None
+        """By which checked steps and replays run; None: by the kernels that the program has chosen."""
 
     def start(self, batch: Any) -> Start:
         """Copy what a replay begins from."""
@@ -107,7 +112,7 @@ class Replayer:
 
     def structure(self, fn: StepFunction, batch: Any, start: Start, seed: int) -> dict[str, Origin]:
         """Replay operation by operation; return what each result is computed from. Raises REPLAY_ERRORS."""
-        mode = Structure()
+        mode = Structure(self.steady)
         with mode:
             run = self.replay(fn, batch, start, seed)
         grads = [name for name in run.arithmetic if not name.startswith(("loss.", "buffer."))]
@@ -122,12 +127,17 @@ class Replayer:
             f"buffer.{name}": mode.origin(one) for name, one in zip(self._buffer_names, self.buffers, strict=True)
         }
 
-    def inputs(self, batch: Any, seed: int) -> int:
-        """Digest of a micro-batch. Raises LateError."""
-        return digest(self._hasher.values(tensors_of(batch), seed))
+    def inputs(self, batch: Any, seed: int) -> Pending:
+        """Begin to fingerprint a micro-batch."""
+        return self._hasher.begin(tensors_of(batch), seed)
 
-    def standing(self, seed: int) -> tuple[int, int]:
-        """Digests of parameters, and of the optimizer's state. Raises LateError."""
+    def differ(self, one: Pending, other: Pending) -> bool:
+        """Whether two lists of fingerprints do. Raises LateError."""
+        self._hasher.read([one, other])
+        return one.values != other.values
+
+    def standing(self, seed: int) -> Pending:
+        """Begin to fingerprint the parameters, and the optimizer's state after them."""
         states: Any = self._optimizer.state
         state = [
             value
@@ -136,12 +146,16 @@ class Replayer:
             for _, value in sorted(states.get(parameter, {}).items())
             if isinstance(value, torch.Tensor)
         ]
-        values = self._hasher.values([*self.parameters, *state], seed)
+        return self._hasher.begin([*self.parameters, *state], seed)
+
+    def digests(self, standing: Pending) -> tuple[int, int]:
+        """Of parameters, and of the optimizer's state. Raises LateError."""
+        values = self._hasher.read([standing])
         return digest(values[: len(self.parameters)]), digest(values[len(self.parameters) :])
 
     def run(self, fn: StepFunction, batch: Any, seed: int) -> tuple[Any, Records]:
         """Run the step as it is, and follow its collectives. What `fn` raises passes."""
-        with self.shape.listen(seed) as records:
+        with self.shape.listen(seed) as records, steadily(self.steady):
             loss = fn(batch)
         return loss, records
 
@@ -161,44 +175,48 @@ class Replayer:
         Raises:
             REPLAY_ERRORS: the step could not be run again, or the device hangs (LateError).
         """
-        if other is None:
-            start.restore()
-        else:
-            tensors, streams = other
-            count = len(start.held_batch)
-            start.restore(streams, tensors[count:])
-            batch = with_tensors(batch, tensors[:count])
-        if sync or self.shape.joint:
-            return self.prints(*self.run(fn, batch, seed), seed)
-        with self.shape.quiet():
-            loss, records = self.run(fn, batch, seed)
+        try:
+            if other is None:
+                start.restore()
+            else:
+                tensors, streams = other
+                count = len(start.held_batch)
+                start.restore(streams, tensors[count:])
+                batch = with_tensors(batch, tensors[:count])
+            with nullcontext() if sync or self.shape.joint else self.shape.quiet():
+                loss, records = self.run(fn, batch, seed)
+        except REPLAY_ERRORS as error:
+            clear_frames(error.__traceback__)  # which hold activations, and memory may be what was missing
+            self.shape.abandon()
+            raise
         return self.prints(loss, records, seed)
 
-    def prints(self, loss: Any, records: Records, seed: int) -> Print:
-        """Fingerprint what a run left: start all, then wait once. Raises LateError."""
+    def prints(self, loss: Any, records: Records, seed: int, also: Sequence[Pending] = ()) -> Print:
+        """Fingerprint what a run left: start all, then wait once, for what else is on its way, too. Raises LateError.
+
+        On a GPU every wait empties its queue, and it idles until the host has filled it again.
+        """
         sums, gathers = records.sums, records.gathers
-        grads = [parameter.grad for parameter in self.parameters]
-        slots = {
-            "before": [call.before for call in sums if call.before is not None],
-            "grads": [self._hasher.begin(grads, seed)] if self.shape.replicas or not sums else [],
-            "loss": [self._hasher.begin(tensors_of(loss), seed)],
-            "buffers": [self._hasher.begin(self.buffers, seed)],
-            "gathers": [call.after for call in gathers if call.after is not None],
-            "parts": [call.after for call in sums if call.after is not None],
-        }
-        values = iter(self._hasher.read([slot for group in slots.values() for slot in group]))
-        read = {name: [next(values) for slot in group for _ in range(slot.numel())] for name, group in slots.items()}
-        found = dict(zip(records.names, read["before"], strict=True)) or dict(
-            zip(self._names, read["grads"], strict=True)
-        )
-        found |= {f"loss.{number}": value for number, value in enumerate(read["loss"])}
-        found |= {f"buffer.{name}": value for name, value in zip(self._buffer_names, read["buffers"], strict=True)}
-        alike = read["grads"] if self.shape.replicas and sums else read["gathers"]
+        whole = self.shape.replicas or not sums
+        grads = [parameter.grad for parameter in self.parameters] if whole else []
+        losses = tensors_of(loss)
+        own = self._hasher.begin([*grads, *losses, *self.buffers], seed)
+        before = [call.before for call in sums if call.before is not None]
+        after = [call.after for call in gathers if call.after is not None]
+        parts = [call.after for call in sums if call.after is not None]
+        beyond = _outside(records)
+        self._hasher.read([own, *before, *after, *parts, *also])
+        values = iter(own.values)
+        local_grads = [next(values) for _ in grads]
+        found = dict(zip(records.names, _flat(before), strict=True)) or dict(zip(self._names, local_grads, strict=True))
+        found |= {f"loss.{number}": next(values) for number in range(len(losses))}
+        found |= {f"buffer.{name}": next(values) for name in self._buffer_names}
+        alike = local_grads if self.shape.replicas and sums else _flat(after)
         return Print(
             arithmetic=found,
             post=digest(alike) if alike else 0,
-            parts=tuple(read["parts"]),
-            outside=_outside(records),
+            parts=tuple(_flat(parts)),
+            outside=0 if beyond is None else int(beyond),
             loss=loss,
         )
 
@@ -209,10 +227,17 @@ def room_for(need: int, free: int) -> None:
         raise NoRoomError(f"a replay may need {need / 2**30:.1f} GiB of GPU memory, and {free / 2**30:.1f} are free")
 
 
-def _outside(records: Records) -> int:
-    found = 0
-    world = torch.distributed.get_world_size() if records.sums else 1
-    for call in records.sums:
-        if call.put is not None and call.got is not None:
-            found += outside(call.put, call.got, world=world, dtype=call.dtype)
-    return found
+def _flat(pending: Sequence[Pending]) -> list[int]:
+    return [value for one in pending for value in one.values]
+
+
+def _outside(records: Records) -> torch.Tensor | None:
+    """How many blocks of sums lie outside the bound, an int64 on the device; None: none was followed."""
+    calls = [(call, call.put, call.got) for call in records.sums]
+    world = torch.distributed.get_world_size() if calls else 1
+    found = [
+        outside(put, got, world=world, dtype=call.dtype)
+        for call, put, got in calls
+        if put is not None and got is not None
+    ]
+    return torch.stack(found).sum() if found else None

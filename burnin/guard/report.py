@@ -70,7 +70,7 @@ class Ledger:
         return 1.0 - (1.0 - rate * share) ** self.verified
 
 
-def as_dict(ledger: Ledger, *, shape: str, ranks: int, every: int) -> dict[str, Any]:
+def as_dict(ledger: Ledger, *, shape: str, ranks: int, every: int, steady: bool) -> dict[str, Any]:
     """Return the report."""
     calibration = ledger.calibration
     return {
@@ -78,6 +78,7 @@ def as_dict(ledger: Ledger, *, shape: str, ranks: int, every: int) -> dict[str, 
         "shape": shape,
         "ranks": ranks,
         "every": every,
+        "steady": steady,
         "steps": ledger.steps,
         "verified_steps": ledger.verified,
         "verified_by_peers": ledger.by_peers,
@@ -113,6 +114,8 @@ def as_text(report: dict[str, Any]) -> str:
         )
         lines += _groups(bad)
         lines += [f"  set: {say}" for say in dict.fromkeys(one["set"] for one in bad)]
+        if bad and not report["steady"]:
+            lines.append("  or GuardConfig(steady=True): checked steps alone run by deterministic kernels")
     lines += [f"not checked ({count} times): {why}" for why, count in report["unchecked"].items()]
     lines += [f"note: {note}" for note in report["notes"]]
     lines += [

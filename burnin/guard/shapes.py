@@ -4,14 +4,14 @@ A shape knows how to run a replay without the collectives, where that can be don
 """
 
 from collections.abc import Iterator
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from typing import Any, Protocol
 
 import torch
 import torch.distributed as dist
 from torch.nn.parallel import DistributedDataParallel
 
-from burnin.guard.collectives import DdpEar, FsdpEar
+from burnin.guard.collectives import DdpEar, FsdpEar, param_groups
 from burnin.guard.hashes import Hasher
 from burnin.guard.records import Records
 
@@ -44,6 +44,9 @@ class Shape(Protocol):
     def sever(self) -> None:
         """From now on follow nothing for which other ranks would have to join."""
 
+    def abandon(self) -> None:
+        """A replay broke off here: let the other ranks end theirs, and make the model fit to train. Raises nothing."""
+
     def why_not(self) -> str:
         """Why a step cannot be replayed now; "" when it can."""
 
@@ -66,6 +69,9 @@ class Plain:
 
     def sever(self) -> None:
         """There is nobody to join."""
+
+    def abandon(self) -> None:
+        """Nobody waits, and nothing is left behind."""
 
     def why_not(self) -> str:
         """A plain step can always be replayed."""
@@ -107,6 +113,9 @@ class Ddp:
         """Sums are not bounded any more."""
         self._ear.severed = True
 
+    def abandon(self) -> None:
+        """Nobody waits for a replay without collectives; one that has them is begun only after one without worked."""
+
     def why_not(self) -> str:
         """A replay that synchronises would write over gradients that lie in DDP's own memory."""
         if self.joint and self.views:
@@ -124,6 +133,8 @@ class Fsdp:
         self._model = model
         self._ear = FsdpEar(model, hasher)
         self.quiet_note = self._ear.note
+        if not hasattr(model, "reset_iter_state"):
+            self.quiet_note = self.quiet_note or "this torch cannot go on after an error inside a replay of FSDP2"
 
     def quiet(self) -> AbstractContextManager[None]:
         """Without its collectives there are no parameters."""
@@ -136,15 +147,19 @@ class Fsdp:
     def sever(self) -> None:
         """A replay takes all ranks anyway, so there are none any more."""
 
+    def abandon(self) -> None:
+        """Take part in the collectives that are left, and forget the step that broke off."""
+        self._ear.finish()
+        if hasattr(self._model, "reset_iter_state"):
+            with suppress(RuntimeError):  # not the root, or what it waits for is lost
+                self._model.reset_iter_state()
+
     def why_not(self) -> str:
         """Gradients that are accumulated unsharded are kept inside FSDP2, where a replay would add to them."""
         for module in self._model.modules():
-            state = getattr(module, "_get_fsdp_state", None)
-            group = None if state is None else getattr(state(), "_fsdp_param_group", None)
-            if group is None:
-                continue
-            if any(_holds_gradient(one) for one in group.fsdp_params) or not group.reduce_grads:
-                return "FSDP2 accumulates gradients without reducing them (set_requires_gradient_sync(False))"
+            for group in param_groups(module):
+                if any(_holds_gradient(one) for one in group.fsdp_params) or not group.reduce_grads:
+                    return "FSDP2 accumulates gradients without reducing them (set_requires_gradient_sync(False))"
         return ""
 
 

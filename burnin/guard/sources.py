@@ -122,6 +122,11 @@ def is_source(name: str, args: Sequence[Any], *, cuda: bool, strict: bool) -> bo
     return False
 
 
+def named(name: str) -> bool:
+    """Whether an operation of `aten` is in the table, whatever its arguments."""
+    return any(_fits(pattern, name) for one in SOURCES for pattern in one.names)
+
+
 def strictly() -> bool:
     """Whether `torch.use_deterministic_algorithms(True)` is in force; with `warn_only` it changes no kernel."""
     return torch.are_deterministic_algorithms_enabled() and not torch.is_deterministic_algorithms_warn_only_enabled()

@@ -15,6 +15,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from burnin.guard.hashes import local
 from burnin.guard.sources import is_source, strictly
+from burnin.guard.steady import Steady
 
 _EMPTY = frozenset({"empty", "new_empty", "empty_like", "empty_strided", "new_empty_strided"})
 _WHOLE = frozenset({"copy_", "fill_", "zero_"})
@@ -40,9 +41,11 @@ class Structure(TorchDispatchMode):  # type: ignore[no-untyped-call]
     at the address of a freed one, since every allocation is the result of an operation that is seen.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, steady: Steady | None = None) -> None:
+        """`steady`: by which the step runs, if it does."""
         super().__init__()  # type: ignore[no-untyped-call]
         self._strict = strictly()
+        self._steady = steady
         self._taints: dict[int, str] = {}
         self._places: dict[int, int] = {}
         self._number = 0
@@ -71,7 +74,8 @@ class Structure(TorchDispatchMode):  # type: ignore[no-untyped-call]
         whole = name in _WHOLE and _covers(args[0])
         taint = self._made_of(inputs.keys() - written if whole else inputs, written)
         cuda = any(device == "cuda" for device in [*inputs.values(), *outputs.values()])
-        if namespace == "aten" and is_source(name, args, cuda=cuda, strict=self._strict):
+        strict = self._strict or (self._steady is not None and func not in self._steady.refused)
+        if namespace == "aten" and is_source(name, args, cuda=cuda, strict=strict):
             taint = taint or str(func)
             self._first = self._first or taint
         self._write(fresh, written, taint, whole=whole)

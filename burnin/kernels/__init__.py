@@ -46,12 +46,18 @@ def checksum_on_device(slot: torch.Tensor, raw: torch.Tensor, key: int, length_t
 
 
 def checksums_on_device(
-    out: torch.Tensor, raws: Sequence[torch.Tensor], lengths: Sequence[int], key: int, plans: dict[Any, Any]
-) -> None:
+    addresses: Sequence[int],
+    sizes: Sequence[int],
+    lengths: Sequence[int],
+    *,
+    key: int,
+    device: torch.device,
+    plans: dict[Any, Any],
+) -> torch.Tensor:
     """Launch the checksums of many tensors; see `burnin.kernels.many.launch`."""
     from burnin.kernels.many import launch  # noqa: PLC0415 - imports triton
 
-    launch(out, raws, lengths, key, plans)
+    return launch(addresses, sizes, lengths, key=key, device=device, plans=plans)
 
 
 def multiply_on_device(a: torch.Tensor, bt: torch.Tensor, out: torch.Tensor, precision: str) -> None:

@@ -57,8 +57,8 @@ def main() -> int:
             (Path(folder) / shape).mkdir()
             try:
                 gang.run_trials(
-                    Path(folder) / shape, world, shape,
-                    trials=args.trials, seed=args.seed, kinds=list(gang.RIGHT), told=told, limit_s=args.limit_s,
+                    Path(folder) / shape, (world, shape, list(gang.RIGHT)),
+                    trials=args.trials, seed=args.seed, told=told, limit_s=args.limit_s,
                 )  # fmt: skip
             except AssertionError as error:
                 broken.append(f"{shape}: {error}")

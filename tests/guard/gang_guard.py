@@ -1,6 +1,6 @@
 """Ranks that run many trials of planted faults under the guard, in one process group. Started by the tests and benches.
 
-    python tests/guard/gang_guard.py STORE WORLD SHAPE[,SHAPE] TRIALS SEED KIND...
+    python tests/guard/gang_guard.py STORE TRIALS SEED WORLD:SHAPE[,SHAPE]:KIND[,KIND]...
 
 Prints one JSON object a trial (rank 0). On CPU with gloo; with GUARD_DEVICE=cuda on as many GPUs with NCCL.
 """
@@ -60,16 +60,26 @@ def mistake(told: dict[str, Any]) -> str:
 
 
 def run_trials(
-    folder: Path, world: int, shapes: str, *, trials: int, seed: int, kinds: list[str],
+    folder: Path, *gangs: tuple[int, str, list[str]], trials: int, seed: int,
     told: list[dict[str, Any]] | None = None, limit_s: float = 3000,
 ) -> list[dict[str, Any]]:  # fmt: skip
-    """Start the ranks, wait for them, return what they told; `told` gets it even when they fail or take too long."""
+    """Start gangs, one after the other from one process, wait for them, return what they told.
+
+    Args:
+        folder: for their meeting point.
+        gangs: (ranks, shapes with commas between, kinds of faults).
+        trials: of each kind.
+        seed: of the trials.
+        told: gets what is returned even when a gang fails or takes too long.
+        limit_s: for all of them.
+    """
     told = [] if told is None else told
-    script = [sys.executable, __file__, str(folder / f"store-{world}"), str(world), shapes, str(trials), str(seed)]
+    lines = [f"{world}:{shapes}:{','.join(kinds)}" for world, shapes, kinds in gangs]
+    script = [sys.executable, __file__, str(folder / "store"), str(trials), str(seed), *lines]
     root = Path(__file__).parents[2]
     environment = {**os.environ, "PYTHONPATH": str(root), "FLEETD_GUARD_SOCKET": str(folder / "none")}
     with subprocess.Popen(
-        [*script, *kinds], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=root, env=environment,
+        script, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=root, env=environment,
         start_new_session=True,
     ) as ranks:  # fmt: skip
         try:
@@ -91,12 +101,15 @@ def model_of(shape: str) -> nn.Module:
     model.to(DEVICE)
     if shape == "ddp":
         return nn.parallel.DistributedDataParallel(model, bucket_cap_mb=0.002)
-    if shape == "fsdp2":
+    if shape in {"fsdp2", "hsdp"}:
         from torch.distributed.fsdp import fully_shard  # noqa: PLC0415
 
+        world = dist.get_world_size()
+        sizes = (2, world // 2) if shape == "hsdp" else (world,)
+        mesh = dist.init_device_mesh(DEVICE, sizes, mesh_dim_names=("replicas", "shards")[-len(sizes) :])
         for layer in (model[0], model[2], model[4]):
-            fully_shard(layer)
-        fully_shard(model)
+            fully_shard(layer, mesh=mesh)
+        fully_shard(model, mesh=mesh)
     return model
 
 
@@ -218,6 +231,12 @@ def rounds(rig: Rig, trials: int, seed: int, kinds: list[str]) -> Iterator[dict[
     if kinds in (["death"], ["starved"]):
         yield rig.death() if kinds == ["death"] else rig.starved()
         return
+    if kinds == ["broken"]:
+        from gang_breaks import train  # noqa: PLC0415 - of the ranks only
+
+        told, plain = train(rig, broken=True), train(Rig(rig.shape, rank=rig.rank, world=rig.world), broken=False)
+        yield {**told, "as_unbroken": told["losses"] == plain["losses"], "of_plain": plain["unchecked"]}
+        return
     for number in range(trials):
         for index, kind in enumerate(kinds):
             if rig.world > 1 or kind not in {"link", "copy"}:
@@ -250,18 +269,24 @@ def job(rank: int, world: int, store: str, shapes: list[str], trials: int, seed:
 
 
 def main() -> int:
-    """Fork the ranks: torch is imported once."""
-    store, world, shapes, trials, seed, *kinds = sys.argv[1:]
+    """Fork the ranks of each gang: what takes seconds to import is imported once."""
+    store, trials, seed, *gangs = sys.argv[1:]
+    import torch.distributed.fsdp  # noqa: PLC0415
+
+    torch.optim.SGD([nn.Parameter(torch.zeros(1))])  # imports the compiler
+
     context = multiprocessing.get_context("fork")
-    ranks = [
-        context.Process(target=job, args=(rank, int(world), store, shapes.split(","), int(trials), int(seed), kinds))
-        for rank in range(int(world))
-    ]
-    for one in ranks:
-        one.start()
-    for one in ranks:
-        one.join()
-    return max(abs(one.exitcode or 0) for one in ranks)
+    worst = 0
+    for number, gang in enumerate(gangs):
+        world, shapes, kinds = gang.split(":")
+        arguments = int(world), f"{store}-{number}", shapes.split(","), int(trials), int(seed), kinds.split(",")
+        ranks = [context.Process(target=job, args=(rank, *arguments)) for rank in range(int(world))]
+        for one in ranks:
+            one.start()
+        for one in ranks:
+            one.join()
+        worst = max(worst, *(abs(one.exitcode or 0) for one in ranks))
+    return worst
 
 
 if __name__ == "__main__":

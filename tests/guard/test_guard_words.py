@@ -6,10 +6,10 @@ import math
 import pytest
 import torch
 
+from burnin.guard import GuardConfig
 from burnin.guard.anomaly import LEAST, Watch, robust_z
 from burnin.guard.asked import Outcome
 from burnin.guard.calibrate import Calibration, Unstable, odd_ranks
-from burnin.guard.guard import GuardConfig
 from burnin.guard.judge import CLEAN
 from burnin.guard.parity import Point, RunError, compare, read_run
 from burnin.guard.records import BLOCK, block_magnitudes, block_sums, outside
@@ -92,12 +92,12 @@ def test_the_probability_counts_only_what_was_verified_and_is_reproducible() -> 
 def test_the_report_says_what_is_not_checked() -> None:
     ledger = Ledger(steps=20, calibration=calibration(), notes=["a note"])
     ledger.add(Outcome(None, None, ["out of memory"]), 10)
-    report = as_dict(ledger, shape="ddp", ranks=2, every=10)
+    report = as_dict(ledger, shape="ddp", ranks=2, every=10, steady=False)
     assert json.loads(json.dumps(report))["unchecked"] == {"out of memory": 1}
     text = as_text(report)
     for part in ("3 of 4 tensors", "u0: 4 results, by aten.index_add.default", "set this", "out of memory", "a note"):
         assert part in text
-    assert "nothing was checked" in as_text(as_dict(Ledger(), shape="plain", ranks=1, every=10))
+    assert "nothing was checked" in as_text(as_dict(Ledger(), shape="plain", ranks=1, every=10, steady=True))
     for number in range(2 * REASONS_MAX):
         ledger.skip(f"reason {number}")
     assert len(ledger.unchecked) == REASONS_MAX + 1

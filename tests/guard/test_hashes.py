@@ -6,6 +6,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
 import torch
 
 from burnin.checksum import checksum
@@ -45,6 +46,32 @@ def test_every_single_bit_of_any_tensor_changes_its_value_only() -> None:
         before = after
 
 
+def test_what_is_pending_is_read_once_for_all_and_then_holds_no_memory() -> None:
+    hasher = Hasher(monotonic=lambda: 0.0, deadline_s=1.0)
+    one, other, none = hasher.begin(tensors(), 7), hasher.begin([torch.ones(3)], 7), hasher.begin([], 7)
+    assert [len(pending) for pending in (one, other, none)] == [len(tensors()), 1, 0]
+    with pytest.raises(RuntimeError, match="read before"):
+        _ = one.values
+    assert hasher.read([other, none, one]) == [*other.values, *one.values]
+    assert (one.parts, other.parts) == ([], [])
+    assert hasher.read([one]) == hasher.values(tensors(), 7)
+
+
+def test_what_has_no_plain_bytes_is_refused() -> None:
+    hasher = Hasher(monotonic=lambda: 0.0, deadline_s=1.0)
+    with pytest.raises(TypeError, match="dense"):
+        hasher.begin([torch.ones(2, 2).to_sparse()], 7)
+
+
+def test_bytes_are_those_of_the_values_and_not_of_the_memory_behind_them() -> None:
+    hasher = Hasher(monotonic=lambda: 0.0, deadline_s=1.0)
+    z = torch.tensor([1 + 2j, 3 - 4j])
+    views = [z.conj(), z.conj().imag, torch.arange(6.0).view(2, 3).t(), torch.ones(3).expand(2, 3)]
+    plain = [view.resolve_conj().resolve_neg().contiguous().clone() for view in views]
+    assert hasher.values(views, 1) == hasher.values(plain, 1)
+    assert hasher.values([torch.nn.Parameter(torch.ones(3))], 1) == hasher.values([torch.ones(3)], 1)
+
+
 def test_digest_depends_on_the_order() -> None:
     assert digest([1, 2]) != digest([2, 1])
     assert 0 <= digest([1, 2]) < 1 << 63
@@ -57,18 +84,19 @@ from burnin import checksum as cs
 from burnin.kernels import many
 from burnin.seed import fill_bits
 from burnin.keys import MASK64, derive
-many.PIECE, many.BLOCK, many.ADD_BLOCK = 256, 64, 2
+many.PIECE, many.BLOCK = 256, 64
 plans = {}
 for sizes in [(0, 1, 3, 4, 5, 1024, 1027), (256 * 4 * 9 + 2, 7, 0, 256 * 4)]:
-    for shift in (0, 4, 2):
+    for shift in (0, 4, 16, 2):
         raws = []
         for number, size in enumerate(sizes):
             raw = torch.empty(size + shift, dtype=torch.uint8)
             fill_bits(raw, number)
             raws.append(raw[shift:])
-        out = torch.full((len(raws),), -1, dtype=torch.int64)
         lengths = [cs.signed64(cs.length_term(raw.numel(), 3)) for raw in raws]
-        many.launch(out, raws, lengths, derive(3, "checksum"), plans)
+        aligned = [raw.clone() if raw.data_ptr() % 4 else raw for raw in raws]
+        addresses = [raw.data_ptr() for raw in aligned]
+        out = many.launch(addresses, sizes, lengths, key=derive(3, "checksum"), device=torch.device("cpu"), plans=plans)
         assert [v & MASK64 for v in out.tolist()] == [cs.checksum(raw, 3) for raw in raws], (sizes, shift)
 print("ok")
 """
