@@ -78,7 +78,8 @@ class Dispatcher:
     @property
     def orders_in_trouble(self) -> int:
         """Open orders for the scheduler whose last attempt failed."""
-        return sum(trouble.failures > 0 for trouble in self._trouble.values())
+        troubles = list(self._trouble.values())  # at once: a scrape asks on its own thread, while orders come and go
+        return sum(trouble.failures > 0 for trouble in troubles)
 
     def has_session(self, host: HostName) -> bool:
         """Whether the agent of a host has a stream open."""
