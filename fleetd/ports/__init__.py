@@ -34,6 +34,7 @@ from fleetd.ports.scheduler import Standing as Standing
 # ├── BurnerError        a burn-in could not be started, or left no report
 # ├── UplinkError        no connection to the controller, or it refused
 # ├── StoreError         the disk or the database refused
+# │   └── OtherSchema        a ledger of another version of fleetd: nothing is wrong with it
 # └── ActuatorError      the scheduler refused or could not be reached
 #     └── ActuatorObjection  it was reached, and somebody has to change something before the order can be carried out
 
@@ -64,6 +65,10 @@ class UplinkError(PortError):
 
 class StoreError(PortError):
     """The disk or the database refused."""
+
+
+class OtherSchema(StoreError):  # noqa: N818 - it says what it is
+    """A ledger that another version of fleetd wrote: nothing is wrong with it, and this version cannot read it."""
 
 
 class ActuatorError(PortError):

@@ -61,7 +61,7 @@ class SqlStore:
                     else:
                         upgrade.upgrade(connection, path)
                 except StoreError as error:
-                    raise StoreError(f"{path}: {error}") from error
+                    raise type(error)(f"{path}: {error}") from error
         except StoreError:
             self._engine.dispose()
             raise
