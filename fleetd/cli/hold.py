@@ -8,6 +8,7 @@ from rich.console import Console
 from rich.table import Table
 
 from fleetd.cli.connection import ask, connected
+from fleetd.cli.failure import BAD, Failure
 from fleetd.cli.host import quarantine, release
 from fleetd.cli.jsonout import write_json
 from fleetd.uplink.desk import DeskConfig
@@ -28,6 +29,10 @@ def command() -> None:
 def list_holds(desk: DeskConfig, host: str | None, owner: str | None, json_path: str | None) -> None:
     """List all holds, and the charges that would be holds if nothing kept them back."""
     hosts = [known for known in ask(desk, lambda client: client.hosts()) if host in {None, known.name}]
+    if host is not None and not hosts:
+        raise Failure(
+            f"hold list: no host {host!r}; `fleetd host list` shows the hosts that ever reported", exit_code=BAD
+        )
     holds = [(h.name, hold, "") for h in hosts for hold in h.holds]
     holds += [(h.name, charge.hold, charge.withheld) for h in hosts for charge in h.charges]
     holds = [row for row in holds if owner in {None, row[1].owner}]
@@ -48,7 +53,8 @@ def list_holds(desk: DeskConfig, host: str | None, owner: str | None, json_path:
         owner_of = f"{hold.owner}, not put on" if withheld else hold.owner
         kind = hold.fault_class.value
         table.add_row(name, owner_of, _utc(hold.at_s), hold.gpu or "", kind, leaves, reason, evidence)
-    console.print(table if holds else "no hold is on any host")
+    of_whom = f" of {owner}" if owner is not None else ""
+    console.print(table if holds else f"no hold{of_whom} is on {'any host' if host is None else host}")
 
 
 command.add_command(quarantine, "place")
