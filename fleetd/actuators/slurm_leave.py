@@ -1,8 +1,9 @@
 """How jobs leave a node of Slurm that was drained: at their end, at a checkpoint, or now.
 
 A job is never cancelled. It is requeued, so that it starts again elsewhere, from its last checkpoint if it writes any;
-one that cannot be requeued runs on, and a person is told. What was said to a job stands in its AdminComment, which its
-user can read (`scontrol show job $SLURM_JOB_ID`) and cannot change; a comment of somebody else is left alone.
+one that cannot be requeued runs on, and a person is told. One that a person suspended is held by Slurm when it is
+requeued: it waits for that person as before. What was said to a job stands in its AdminComment, which its user can read
+(`scontrol show job $SLURM_JOB_ID`) and cannot change; a comment of somebody else is left alone.
 """
 
 import re
@@ -18,7 +19,12 @@ from fleetd.ports import ActuatorError, ActuatorObjection, Clock
 
 JOBS_MAX = 256
 """Jobs of one node that are looked at."""
-_HERE = "RUNNING,SUSPENDED,CONFIGURING,COMPLETING"
+_OVER = frozenset(
+    "PENDING COMPLETED CANCELLED FAILED TIMEOUT NODE_FAIL PREEMPTED BOOT_FAIL DEADLINE OUT_OF_MEMORY LAUNCH_FAILED "
+    "REVOKED REQUEUED REQUEUE_FED REQUEUE_HOLD RESV_DEL_HOLD SPECIAL_EXIT".split()
+)
+"""States of a job that has nothing on a node any more. Not the other way round: `squeue --states=RUNNING` hides one
+that its user has stopped or that is being resized, and a state that a later Slurm invents must not look like none."""
 _LEAVING = "COMPLETING"
 """A job that was sent away or has ended, and whose processes or epilog still run: the GPUs are not free yet."""
 _COMMENT = re.compile(r"^ +AdminComment=(.*)$", re.MULTILINE)
@@ -72,14 +78,17 @@ class Leaving:
                 await self._comment_on(job, "")
 
     async def _jobs(self, node: str) -> list[tuple[str, str]]:
-        """The jobs that have something on a node, with their states."""
+        """The jobs that have something on a node, with their states.
+
+        By `%i` (`7_2` of an array, `7+1` of a heterogeneous job) and not by number: one task of an array has the number
+        of the array, and whoever sends that away sends the others away, too, from nodes that are well.
+        """
         answer = await self._commands.run(
-            *(self._config.squeue, "--noheader", f"--nodelist={node}", f"--states={_HERE}"),
-            "--format=%A|%T",
+            *(self._config.squeue, "--noheader", f"--nodelist={node}", "--states=all", "--format=%i|%T")
         )
         if answer.code != 0:
             raise ActuatorError(f"squeue of {node}: {answer.said}")
-        return [(job, state) for job, state in slurm_text.rows(answer.out, 2)][:JOBS_MAX]
+        return [(job, state) for job, state in slurm_text.rows(answer.out, 2) if state not in _OVER][:JOBS_MAX]
 
     async def _tell(self, job: str, text: str) -> None:
         there = await self._comment(job)
@@ -103,7 +112,8 @@ class Leaving:
 
     async def _requeue(self, job: str) -> str | None:
         """Send a job away; returns why that is not possible."""
-        answer = await self._commands.run(self._config.scontrol, "requeue", job)
+        # A heterogeneous job leaves as a whole: Slurm requeues no part of one but the first, which takes all along.
+        answer = await self._commands.run(self._config.scontrol, "requeue", job.partition("+")[0])
         if answer.code == 0 or "Invalid job id" in answer.err or "already" in answer.err.lower():
             return None
         if "disabled" in answer.err or "not permitted" in answer.err.lower():
