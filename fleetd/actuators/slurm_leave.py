@@ -20,8 +20,11 @@ from fleetd.ports import ActuatorError, ActuatorObjection, Clock
 JOBS_MAX = 256
 """Jobs of one node that are looked at."""
 _OVER = frozenset(
-    "PENDING COMPLETED CANCELLED FAILED TIMEOUT NODE_FAIL PREEMPTED BOOT_FAIL DEADLINE OUT_OF_MEMORY LAUNCH_FAILED "
-    "REVOKED REQUEUED REQUEUE_FED REQUEUE_HOLD RESV_DEL_HOLD SPECIAL_EXIT".split()
+    {
+        *("PENDING", "REQUEUED", "REQUEUE_FED", "REQUEUE_HOLD", "RESV_DEL_HOLD", "SPECIAL_EXIT", "REVOKED"),
+        *("COMPLETED", "CANCELLED", "FAILED", "TIMEOUT", "NODE_FAIL", "PREEMPTED", "BOOT_FAIL", "DEADLINE"),
+        *("OUT_OF_MEMORY", "LAUNCH_FAILED"),
+    }
 )
 """States of a job that has nothing on a node any more. Not the other way round: `squeue --states=RUNNING` hides one
 that its user has stopped or that is being resized, and a state that a later Slurm invents must not look like none."""
