@@ -91,12 +91,24 @@ def test_a_node_is_closed_in_one_change_and_given_back_as_it_was(cluster: Cluste
     assert condition(node) == "True"
     version = node["metadata"]["resourceVersion"]
     assert do(kubernetes(config), quarantine()).done  # another process
-    assert int(node["metadata"]["resourceVersion"]) == int(version) + 1, "the condition alone is written again"
+    assert node["metadata"]["resourceVersion"] == version, "nothing is written again"
     assert do(kubernetes(config), release()).done
     assert node["spec"] == before
     assert node["metadata"]["annotations"] == {"a": "b"}
     assert condition(node) == "False"
     assert "no cordon of fleetd" in do(kubernetes(config), release()).why
+
+
+def test_a_condition_tells_since_when_it_is_so(cluster: Cluster, config: KubernetesConfig) -> None:
+    def since() -> list[str]:
+        found = cluster.nodes["n1"]["status"]["conditions"]
+        return [one["lastTransitionTime"] for one in found if one["type"] == CONDITION]
+
+    do(kubernetes(config), quarantine())
+    do(kubernetes(config, StillClock(wall=NOW_S + 60)), quarantine(number=3))  # for another reason
+    assert since() == ["2026-01-01T00:00:00Z"]
+    do(kubernetes(config, StillClock(wall=NOW_S + 120)), release(number=4))
+    assert since() == ["2026-01-01T00:02:00Z"]
 
 
 def test_a_cordon_of_somebody_else_stays(cluster: Cluster, config: KubernetesConfig) -> None:
