@@ -1,18 +1,17 @@
 """`fleetd audit`: who changed what, when, why, and what it was before and after."""
 
-from datetime import UTC, datetime
 from difflib import get_close_matches
 from typing import get_args
 
 import click
 import msgspec
-from rich.console import Console
-from rich.table import Table
 
 from fleetd.cli.connection import ask, connected
 from fleetd.cli.duration import seconds
 from fleetd.cli.failure import Failure
 from fleetd.cli.jsonout import write_json
+from fleetd.cli.tables import show, table
+from fleetd.cli.utc import utc
 from fleetd.model.event import AnyEvent
 from fleetd.model.fact import Fact, FactQuery
 from fleetd.model.ids import HostName
@@ -21,7 +20,6 @@ from fleetd.uplink.desk import DeskConfig
 
 SCHEMA = "fleetd.audit/1"
 _EVENTS = sorted(kind.__name__ for kind in get_args(AnyEvent))
-PIPE_COLUMNS = 10_000
 
 
 @click.command(name="audit")
@@ -63,18 +61,14 @@ def command(
     found, more = found[:limit], len(found) > limit
     if write_json(json_path, {"schema": SCHEMA, "entries": [_as_json(fact) for fact in found], "more": more}):
         return
-    console = Console(highlight=False, markup=False, soft_wrap=True)
-    if not console.is_terminal:
-        console.width = PIPE_COLUMNS
-    table = Table("at (UTC)", "who", "what", "on", "before", "after", "reason", "outcome", box=None, pad_edge=False)
+    trail = table("at", "who", "what", "on", "before", "after", "reason", "outcome")
     for fact in found:
-        at = datetime.fromtimestamp(fact.at_s, UTC).strftime("%Y-%m-%d %H:%M:%S")
         outcome = f"refused: {fact.why}" if fact.refused else fact.why
         on = fact.host or "the fleet"
-        table.add_row(at, fact.who or "fleetd", fact.event, on, fact.was, fact.now, fact.reason, outcome)
-    console.print(table if found else "nothing of the kind is in the journal")
+        trail.add_row(utc(fact.at_s), fact.who or "fleetd", fact.event, on, fact.was, fact.now, fact.reason, outcome)
+    show(trail if found else "nothing of the kind is in the journal")
     if more:
-        console.print(f"only the oldest {limit} are shown: --limit shows more, --last the newest")
+        show(f"only the oldest {limit} are shown: --limit shows more, --last the newest")
 
 
 def _as_json(fact: Fact) -> dict[str, object]:

@@ -3,7 +3,6 @@
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
-from datetime import UTC, datetime
 from pathlib import Path
 
 import click
@@ -11,6 +10,7 @@ import click
 from fleetd.cli.duration import seconds
 from fleetd.cli.failure import BAD, CANNOT_JUDGE, Failure
 from fleetd.cli.jsonout import write_json
+from fleetd.cli.utc import utc
 from fleetd.compose import keeping
 from fleetd.compose.keeping import Checked
 from fleetd.core.chain import BrokenJournal
@@ -163,10 +163,6 @@ def _body(path: Path, found: Checked) -> dict[str, object]:
 
 
 def _said(found: Checked) -> str:
-    newest = "no entry" if found.newest_at_s is None else f"the newest of {_utc(found.newest_at_s)}"
+    newest = "no entry" if found.newest_at_s is None else f"the newest of {utc(found.newest_at_s)}"
     begins = f" from entry {found.begins_at + 1} on" if found.begins_at else ""
     return f"{found.hosts} hosts, {found.entries} entries{begins}, {newest}"
-
-
-def _utc(at_s: float) -> str:
-    return datetime.fromtimestamp(at_s, UTC).strftime("%Y-%m-%d %H:%M:%SZ")
