@@ -172,7 +172,7 @@ def retire(desk: DeskConfig, name: str, reason: str, json_path: str | None) -> N
 @connected
 @_json_option
 def explain(desk: DeskConfig, name: str, json_path: str | None) -> None:
-    """Say step by step why a host is where it is."""
+    """Say step by step why a host is where it is: its newest steps; `fleetd audit --host NAME --everything` has all."""
     steps = ask(desk, lambda client: client.explain(HostName(name)))
     if write_json(json_path, [{"at_s": at_s, "why": why} for at_s, why in steps]):
         return
