@@ -6,12 +6,12 @@ is never undone; beside it, ours is the taint, so that both stand and each goes 
 """
 
 from collections.abc import Collection, Mapping
-from datetime import UTC, datetime
 from typing import Any
 from urllib.parse import quote
 
 from fleetd.actuators.claims import Claims
 from fleetd.actuators.config import KubernetesConfig
+from fleetd.actuators.gone import rfc3339
 from fleetd.actuators.kubernetes_api import MERGE, STRATEGIC, Api, ConflictError
 from fleetd.actuators.kubernetes_leave import PodsLeaving
 from fleetd.actuators.mark import Mark, number_of, reason_of
@@ -154,7 +154,7 @@ class Kubernetes:
         before: Mapping[str, Any] = next(found, {})
         if (before.get("status"), before.get("message")) == (status, why):
             return
-        now = datetime.fromtimestamp(self._clock.wall_s(), UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+        now = rfc3339(self._clock.wall_s())
         condition = {
             "type": CONDITION,
             "status": status,

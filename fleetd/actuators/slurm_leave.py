@@ -7,12 +7,11 @@ requeued: it waits for that person as before. What was said to a job stands in i
 """
 
 import re
-from dataclasses import dataclass
-from datetime import UTC, datetime
 
 from fleetd.actuators import slurm_text
 from fleetd.actuators.command import Commands
 from fleetd.actuators.config import SlurmConfig
+from fleetd.actuators.gone import Gone, leave_by_s, rfc3339
 from fleetd.model.ids import OrderId
 from fleetd.model.order import Drain, Quarantine
 from fleetd.ports import ActuatorError, ActuatorObjection, Clock
@@ -34,14 +33,6 @@ _COMMENT = re.compile(r"^ +AdminComment=(.*)$", re.MULTILINE)
 _OURS = "fleetd:"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Gone:
-    """Whether all that has to leave has left."""
-
-    done: bool
-    why: str
-
-
 class Leaving:
     """Looks after the jobs of drained nodes. Keeps nothing in memory: Slurm and the order say where it stands."""
 
@@ -60,9 +51,9 @@ class Leaving:
         jobs = [job for job, state in here if state != _LEAVING]
         if not jobs:
             return Gone(done=False, why=f"{len(here)} jobs are leaving: Slurm cleans up after them")
-        leave_by_s = order.issued_at_s + self._config.checkpoint_seconds
-        if order.drain is Drain.CHECKPOINT and self._clock.wall_s() < leave_by_s:
-            by = datetime.fromtimestamp(leave_by_s, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+        by_s = leave_by_s(order, self._config.checkpoint_seconds)
+        if order.drain is Drain.CHECKPOINT and self._clock.wall_s() < by_s:
+            by = rfc3339(by_s)
             for job in jobs:
                 await self._tell(job, f"{_OURS}{order.id}: leave {node} after your next checkpoint, by {by}")
             return Gone(done=False, why=f"{len(jobs)} jobs were told to leave at their next checkpoint, by {by}")
