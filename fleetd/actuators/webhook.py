@@ -83,7 +83,7 @@ class Webhook:
             body=body,
             timeout_s=self._config.timeout_seconds,
         )
-        return request(asked, ca=self._config.ca, elapsed_s=self._clock.elapsed_s)
+        return request(asked, ca=self._config.ca)
 
 
 def _header(text: str) -> str:

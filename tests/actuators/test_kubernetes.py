@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from fleetd.actuators import kubernetes_api
 from fleetd.actuators.config import KubernetesConfig, NodeNames
 from fleetd.actuators.kubernetes import CONDITION, CORDONED, ORDER, TAINT, Kubernetes
 from fleetd.actuators.kubernetes_api import Api
@@ -54,12 +55,12 @@ def _config(cluster: Cluster, tmp_path: Path) -> Iterator[KubernetesConfig]:
         yield KubernetesConfig(kind="kubernetes", server=server, token=tmp_path / "token", timeout_seconds=30)
 
 
-def api(config: KubernetesConfig, clock: StillClock | None = None) -> Api:
-    return Api(config, clock=clock or StillClock(), run_blocking=run_blocking)
+def api(config: KubernetesConfig) -> Api:
+    return Api(config, run_blocking=run_blocking)
 
 
 def kubernetes(config: KubernetesConfig, clock: StillClock | None = None) -> Kubernetes:
-    return Kubernetes(config, api=api(config, clock), clock=clock or StillClock())
+    return Kubernetes(config, api=api(config), clock=clock or StillClock())
 
 
 def quarantine(host: str = "n1", number: int = 1, drain: Drain = Drain.JOB_END) -> Quarantine:
@@ -194,6 +195,12 @@ def test_what_stands_is_read_page_by_page(cluster: Cluster, config: KubernetesCo
         "n3": (False, None),
         "n4": (None, None),
     }
+
+
+def test_a_list_without_end_is_left(config: KubernetesConfig, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(kubernetes_api, "_PAGES_MAX", 1)
+    with pytest.raises(ActuatorError, match="goes on and on"):
+        asyncio.run(kubernetes(config).standing([HostName("n1")]))
 
 
 # ── a server that refuses ───────────────────────────────────────────────────────────────────────────────────────────
