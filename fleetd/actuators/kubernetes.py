@@ -17,7 +17,7 @@ from fleetd.actuators.kubernetes_leave import PodsLeaving
 from fleetd.actuators.mark import Mark, number_of, reason_of
 from fleetd.model.ids import HostName
 from fleetd.model.order import FleetOrder, Notify, Quarantine, Release
-from fleetd.ports import ActuatorError, ActuatorObjection, Clock, Receipt, Standing
+from fleetd.ports import ActuatorError, Clock, NoNode, Receipt, Standing
 
 ORDER = "fleetd/order"
 """Annotation: the mark, `HOST/N/quarantine`."""
@@ -75,13 +75,13 @@ class Kubernetes:
     async def _close(self, order: Quarantine, node: str) -> Receipt:
         there = await self._api.get(_path(node))
         if there is None:
-            raise ActuatorObjection(
+            raise NoNode(
                 f"Kubernetes knows no node {node}: if it is called otherwise, say so in `actuator: hosts: nodes` "
                 f"({order.host}: NAME)"
             )
         mark = _mark(there)
         if mark is not None and mark.host != order.host:
-            raise ActuatorObjection(f"{node} is cordoned for {mark.host}: two hosts of the fleet claim it")
+            raise NoNode(f"{node} is cordoned for {mark.host}: two hosts of the fleet claim it")
         if mark is not None and mark.number > number_of(order.id):
             return Receipt(order_id=order.id, done=True, why=f"stale: {node} is cordoned by the later {mark.order_id}")
         spec = there.get("spec", {})

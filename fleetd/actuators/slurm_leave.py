@@ -57,12 +57,16 @@ class Leaving:
             for job in jobs:
                 await self._tell(job, f"{_OURS}{order.id}: leave {node} after your next checkpoint, by {by}")
             return Gone(done=False, why=f"{len(jobs)} jobs were told to leave at their next checkpoint, by {by}")
-        stuck = [f"{job} ({said})" for job in jobs if (said := await self._requeue(job)) is not None]
+        # Each of them, whatever is said of another: one that Slurm does not let go keeps no other on a bad node.
+        refused = [(job, said) for job in jobs if (said := await self._requeue(job)) is not None]
+        stuck = [f"{job} ({said})" for job, said in refused if _for_good(said)]
         if stuck:
             raise ActuatorObjection(
                 f"{node} is drained, but jobs run on that cannot be requeued: {', '.join(stuck[:3])}; "
                 "cancel them (`scancel`) or let them end"
             )
+        if refused:
+            raise ActuatorError(f"scontrol requeue {refused[0][0]}: {refused[0][1]}")
         return Gone(done=False, why=f"{len(jobs)} jobs were requeued and are leaving")
 
     async def forget(self, node: str, order_id: OrderId) -> None:
@@ -105,11 +109,14 @@ class Leaving:
             raise ActuatorError(f"scontrol update job {job}: {answer.said}")
 
     async def _requeue(self, job: str) -> str | None:
-        """Send a job away; returns why that is not possible."""
+        """Send a job away; returns why Slurm refuses that. Raises ActuatorError when it cannot be asked."""
         # A heterogeneous job leaves as a whole: Slurm requeues no part of one but the first, which takes all along.
         answer = await self._commands.run(self._config.scontrol, "requeue", job.partition("+")[0])
         if answer.code == 0 or "Invalid job id" in answer.err or "already" in answer.err.lower():
             return None
-        if "disabled" in answer.err or "not permitted" in answer.err.lower():
-            return answer.said
-        raise ActuatorError(f"scontrol requeue {job}: {answer.said}")
+        return answer.said
+
+
+def _for_good(said: str) -> bool:
+    """Whether a job cannot be requeued at all, however often that is tried."""
+    return "disabled" in said or "not permitted" in said.lower()

@@ -37,6 +37,7 @@ from fleetd.ports.scheduler import Standing as Standing
 # │   └── OtherSchema        a ledger of another version of fleetd: nothing is wrong with it
 # └── ActuatorError      the scheduler refused or could not be reached
 #     └── ActuatorObjection  it was reached, and somebody has to change something before the order can be carried out
+#         └── NoNode         it has no node of the host
 
 
 class PortError(Exception):
@@ -85,6 +86,10 @@ class ActuatorObjection(ActuatorError):  # noqa: N818 - it is an answer, not an 
 
     The message says what stands in the way (somebody else's drain, a node that it does not know) and what to do.
     """
+
+
+class NoNode(ActuatorObjection):
+    """The scheduler has no node that is this host's alone: there is none of its name, or another host claims it."""
 
 
 # ── time ────────────────────────────────────────────────────────────────────────────────────────────────────────────
