@@ -21,6 +21,7 @@ from fleetd.ports import ActuatorError
 ANSWER_MAX_BYTES = 256 << 20
 """A list of all pods of a large cluster; what is longer is no answer."""
 _CHUNK = 1 << 16
+_SECRET_BYTES_MAX = 65_536
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -137,9 +138,18 @@ def _words(error: Exception) -> str:
 def read_secret(path: Path, *, at_least: int = 1) -> bytes:
     """The content of a small file with a key, without white space around it. Raises ActuatorError."""
     try:
-        secret = path.read_bytes()[:65536].strip()
+        with path.open("rb") as file:
+            secret = file.read(_SECRET_BYTES_MAX + 1).strip()
     except OSError as error:
         raise ActuatorError(f"{path}: {error.strerror}") from error
-    if len(secret) < at_least or b"\n" in secret:
-        raise ActuatorError(f"{path}: must hold one line of at least {at_least} bytes")
+    if not at_least <= len(secret) <= _SECRET_BYTES_MAX or b"\n" in secret:
+        raise ActuatorError(f"{path}: must hold one line of {at_least} to {_SECRET_BYTES_MAX} bytes")
     return secret
+
+
+def read_token(path: Path) -> str:
+    """The content of a small file with a bearer token, fit for a header. Raises ActuatorError."""
+    token = read_secret(path)
+    if not all(0x21 <= byte < 0x7F for byte in token):
+        raise ActuatorError(f"{path}: a token is one word of printable ASCII characters")
+    return token.decode("ascii")

@@ -7,7 +7,7 @@ from typing import Any
 from urllib.parse import quote, urlencode
 
 from fleetd.actuators.config import KubernetesConfig
-from fleetd.actuators.http import HttpAnswer, HttpRequest, read_secret, request
+from fleetd.actuators.http import HttpAnswer, HttpRequest, read_token, request
 from fleetd.ports import ActuatorError, ActuatorObjection, RunBlocking
 
 MERGE = "application/merge-patch+json"
@@ -107,7 +107,7 @@ class Api:
         def ask() -> None:
             headers = {"Accept": "application/json", "User-Agent": "fleetd"}
             if self._config.token is not None:
-                headers["Authorization"] = f"Bearer {read_secret(self._config.token).decode('latin-1')}"
+                headers["Authorization"] = f"Bearer {read_token(self._config.token)}"
             if body is not None:
                 headers["Content-Type"] = kind
             asked = HttpRequest(

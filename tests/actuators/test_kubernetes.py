@@ -243,6 +243,15 @@ def test_missing_rights_are_told(cluster: Cluster, config: KubernetesConfig, tmp
         do(kubernetes(replace(config, token=tmp_path / "gone")), quarantine())
 
 
+@pytest.mark.parametrize("token", ["a\rb", "two words", "caf\u00e9", "a\x00b", "x" * 70_000, ""])
+def test_a_token_that_cannot_be_one_fails_the_attempt_and_is_not_sent(
+    config: KubernetesConfig, tmp_path: Path, token: str
+) -> None:
+    (tmp_path / "odd").write_text(token)
+    with pytest.raises(ActuatorError, match=r"odd: (a token is|must hold) one"):
+        do(kubernetes(replace(config, token=tmp_path / "odd")), quarantine())
+
+
 def test_a_server_that_is_away_is_an_error(config: KubernetesConfig) -> None:
     with pytest.raises(ActuatorError, match=r"127\.0\.0\.1:1 does not answer"):
         do(kubernetes(replace(config, server="http://127.0.0.1:1")), quarantine())
