@@ -7,6 +7,7 @@ Redirects are not followed: an order goes where the configuration says, or nowhe
 import contextlib
 import http.client
 import json
+import re
 import socket
 import ssl
 import threading
@@ -22,6 +23,7 @@ ANSWER_MAX_BYTES = 256 << 20
 """A list of all pods of a large cluster; what is longer is no answer."""
 _CHUNK = 1 << 16
 _SECRET_BYTES_MAX = 65_536
+_TOKEN = re.compile(rb"[!-~]+")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -143,13 +145,13 @@ def read_secret(path: Path, *, at_least: int = 1) -> bytes:
     except OSError as error:
         raise ActuatorError(f"{path}: {error.strerror}") from error
     if not at_least <= len(secret) <= _SECRET_BYTES_MAX or b"\n" in secret:
-        raise ActuatorError(f"{path}: must hold one line of {at_least} to {_SECRET_BYTES_MAX} bytes")
+        raise ActuatorError(f"{path}: must hold one line of at least {at_least} bytes (at most {_SECRET_BYTES_MAX})")
     return secret
 
 
 def read_token(path: Path) -> str:
     """The content of a small file with a bearer token, fit for a header. Raises ActuatorError."""
     token = read_secret(path)
-    if not all(0x21 <= byte < 0x7F for byte in token):
+    if not _TOKEN.fullmatch(token):
         raise ActuatorError(f"{path}: a token is one word of printable ASCII characters")
     return token.decode("ascii")
