@@ -146,9 +146,8 @@ class HelperDevices:
         async with self._lock:
             held = await self._helpers.close()
             # Who asks again has reset something, or waited: what was so before need not be so any more.
-            self._discover_due_s = 0.0
+            self._discover_due_s, self._rests = 0.0, {}
             self._asides.forget_returned()
-            self._rests.clear()
             return held
 
     # ── which GPUs there are ────────────────────────────────────────────────────────────────────────────────────────

@@ -13,7 +13,7 @@ from tests.agent.fakes_agent import FakeClock
 from tests.devices.nvidia_bench import CONFIG, gone, run
 
 READER = """
-import ctypes, os, signal, sys, time
+import ctypes, os, signal, sys
 
 class Reader:
     def open(self):
@@ -59,7 +59,7 @@ async def answering(host: HelperDevices) -> list[str]:
         ("os.closerange(3, 256); raise KeyError", "exit code 1"),
         ("os.close(0); raise KeyError", "exit code 1"),
         ("ctypes.string_at(0)", "exit code -11"),
-        ("time.sleep(3600)", "no answer to 'sample' of G1"),
+        ("signal.pause()", "no answer to 'sample' of G1"),
         (f"{FORKS} os.abort()", "no answer to 'sample' of G1"),
     ],
 )
