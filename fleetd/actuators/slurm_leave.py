@@ -22,15 +22,18 @@ _OVER = frozenset(
     {
         *("PENDING", "REQUEUED", "REQUEUE_FED", "REQUEUE_HOLD", "RESV_DEL_HOLD", "SPECIAL_EXIT", "REVOKED"),
         *("COMPLETED", "CANCELLED", "FAILED", "TIMEOUT", "NODE_FAIL", "PREEMPTED", "BOOT_FAIL", "DEADLINE"),
-        *("OUT_OF_MEMORY", "LAUNCH_FAILED"),
+        *("OUT_OF_MEMORY", "LAUNCH_FAILED", "STAGE_OUT"),
     }
 )
 """States of a job that has nothing on a node any more. Not the other way round: `squeue --states=RUNNING` hides one
 that its user has stopped or that is being resized, and a state that a later Slurm invents must not look like none."""
+_RUNS = frozenset({"RUNNING", "CONFIGURING", "SUSPENDED", "STOPPED", "SIGNALING", "RESIZING"})
+"""States in which a job is sent away. In no other: Slurm runs what has ended well once more when it is requeued."""
 _LEAVING = "COMPLETING"
 """A job that was sent away or has ended, and whose processes or epilog still run: the GPUs are not free yet."""
 _COMMENT = re.compile(r"^ +AdminComment=(.*)$", re.MULTILINE)
 _OURS = "fleetd:"
+_ODD = "its state is not understood:"
 
 
 class Leaving:
@@ -58,7 +61,7 @@ class Leaving:
                 await self._tell(job, f"{_OURS}{order.id}: leave {node} after your next checkpoint, by {by}")
             return Gone(done=False, why=f"{len(jobs)} jobs were told to leave at their next checkpoint, by {by}")
         # Each of them, whatever is said of another: one that Slurm does not let go keeps no other on a bad node.
-        refused = [(job, said) for job in jobs if (said := await self._requeue(job)) is not None]
+        refused = [(job, said) for job, state in here if (said := await self._send_away(job, state)) is not None]
         stuck = [f"{job} ({said})" for job, said in refused if _for_good(said)]
         if stuck:
             raise ActuatorObjection(
@@ -108,8 +111,12 @@ class Leaving:
         if answer.code != 0 and "Invalid job id" not in answer.err:
             raise ActuatorError(f"scontrol update job {job}: {answer.said}")
 
-    async def _requeue(self, job: str) -> str | None:
-        """Send a job away; returns why Slurm refuses that. Raises ActuatorError when it cannot be asked."""
+    async def _send_away(self, job: str, state: str) -> str | None:
+        """Requeue a job that runs; returns why that is not done. Raises ActuatorError when Slurm cannot be asked."""
+        if state == _LEAVING:
+            return None
+        if state not in _RUNS:
+            return f"{_ODD} {state}"
         # A heterogeneous job leaves as a whole: Slurm requeues no part of one but the first, which takes all along.
         answer = await self._commands.run(self._config.scontrol, "requeue", job.partition("+")[0])
         if answer.code == 0 or "Invalid job id" in answer.err or "already" in answer.err.lower():
@@ -119,4 +126,4 @@ class Leaving:
 
 def _for_good(said: str) -> bool:
     """Whether a job cannot be requeued at all, however often that is tried."""
-    return "disabled" in said or "not permitted" in said.lower()
+    return "disabled" in said or "not permitted" in said.lower() or said.startswith(_ODD)

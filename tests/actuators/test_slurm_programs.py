@@ -141,7 +141,7 @@ def test_a_job_that_does_not_leave_keeps_no_other(
 ) -> None:
     script = f"""
         case "$*" in
-            *noheader*) echo '7|RUNNING'; echo '8_3|A_LATER_SLURMS_STATE'; echo '9+1|STOPPED'; echo '5|COMPLETED';;
+            *noheader*) echo '7|RUNNING'; echo '8_3|RUNNING'; echo '9+1|STOPPED'; echo '5|COMPLETED';;
             "requeue 7") echo "{said}" >&2; exit 1;;
             requeue*) echo "$2" >> requeued;;
             *) {shows(BY_OURS)}
@@ -151,6 +151,19 @@ def test_a_job_that_does_not_leave_keeps_no_other(
         do(make(script), replace(QUARANTINE, drain=Drain.NOW))
     assert isinstance(caught.value, ActuatorObjection) is objection
     assert (tmp_path / "requeued").read_text().split() == ["8_3", "9"]
+
+
+def test_a_job_in_a_state_of_a_later_slurm_keeps_its_node_and_is_told(make: Make, tmp_path: Path) -> None:
+    script = f"""
+        case "$*" in
+            *noheader*) echo '7|HIBERNATING';;
+            requeue*) touch requeued;;
+            *) {shows(BY_OURS)}
+;;
+        esac"""
+    with pytest.raises(ActuatorObjection, match=r"7 \(its state is not understood: HIBERNATING\)"):
+        do(make(script), replace(QUARANTINE, drain=Drain.NOW))
+    assert not (tmp_path / "requeued").exists()
 
 
 @pytest.mark.parametrize("line", ["7|COMPLETED|0:01", "7|COMPLETED|soon|h01", "7|FAILED|0:01|h[01"])
