@@ -5,7 +5,8 @@
 # /etc/fleetd/desk.env says where the controller is, and as whom it is asked (an operator's certificate):
 #   FLEETD_CONTROLLER=controller:7443 FLEETD_CA=… FLEETD_CERT=… FLEETD_KEY=…
 # The work is done in the background, in bounded time: Slurm says how a job has ended only after this script, and no
-# job waits for fleetd. Always ends with 0.
+# job waits for fleetd. Of a larger job the first HOSTS_MAX hosts are told: enough to see that it failed on more than
+# one, which accuses none of them. Always ends with 0.
 export PATH=/usr/local/bin:/usr/bin:/bin
 ENVIRONMENT=/etc/fleetd/desk.env
 HOSTS_MAX=64

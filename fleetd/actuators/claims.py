@@ -4,7 +4,7 @@ from collections.abc import Collection, Mapping
 
 from fleetd.actuators.config import NodeNames
 from fleetd.model.ids import HostName
-from fleetd.ports import ActuatorObjection
+from fleetd.ports import NoNode
 
 
 class Claims:
@@ -35,11 +35,11 @@ class Claims:
         return claims.undisputed
 
     def node_of(self, host: HostName) -> str:
-        """The node of a host. Raises ActuatorObjection when another host claims it too."""
+        """The node of a host. Raises NoNode when another host claims it too."""
         node = self._names.node_of(host)
         others = [other for other in self._hosts.get(node, ()) if other != host]
         if others:
-            raise ActuatorObjection(
+            raise NoNode(
                 f"{host} and {', '.join(others[:3])} both claim the node {node}: retire the one that is not there any "
                 "more, or name their nodes in `actuator: hosts: nodes`"
             )

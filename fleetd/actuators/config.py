@@ -111,8 +111,12 @@ def _check_url(key: str, url: str) -> None:
     try:
         parts = urlsplit(url)
         host, _ = parts.hostname, parts.port
+        (host or "").encode("idna")  # UnicodeError, a ValueError: a label that is empty or too long for the DNS
     except ValueError:
         raise ValueError(f"{key}: {url!r:.120} is no address") from None
+    path = url.removeprefix(f"{parts.scheme}://{parts.netloc}")
+    if not (path.isascii() and path.isprintable()) or " " in path:
+        raise ValueError(f"{key}: {url!r:.120} has characters that no address has; write them as %XX")
     if not host or parts.scheme not in {"http", "https"} or parts.username is not None:
         raise ValueError(f"{key}: {url!r:.120} is no address such as https://HOST[:PORT]/PATH (and names no user)")
     if parts.scheme == "http" and host not in _LOOPBACK:

@@ -6,18 +6,18 @@ is never undone; beside it, ours is the taint, so that both stand and each goes 
 """
 
 from collections.abc import Collection, Mapping
-from datetime import UTC, datetime
 from typing import Any
 from urllib.parse import quote
 
 from fleetd.actuators.claims import Claims
 from fleetd.actuators.config import KubernetesConfig
+from fleetd.actuators.gone import rfc3339
 from fleetd.actuators.kubernetes_api import MERGE, STRATEGIC, Api, ConflictError
 from fleetd.actuators.kubernetes_leave import PodsLeaving
 from fleetd.actuators.mark import Mark, number_of, reason_of
 from fleetd.model.ids import HostName
 from fleetd.model.order import FleetOrder, Notify, Quarantine, Release
-from fleetd.ports import ActuatorError, ActuatorObjection, Clock, Receipt, Standing
+from fleetd.ports import ActuatorError, Clock, NoNode, Receipt, Standing
 
 ORDER = "fleetd/order"
 """Annotation: the mark, `HOST/N/quarantine`."""
@@ -75,13 +75,13 @@ class Kubernetes:
     async def _close(self, order: Quarantine, node: str) -> Receipt:
         there = await self._api.get(_path(node))
         if there is None:
-            raise ActuatorObjection(
+            raise NoNode(
                 f"Kubernetes knows no node {node}: if it is called otherwise, say so in `actuator: hosts: nodes` "
                 f"({order.host}: NAME)"
             )
         mark = _mark(there)
         if mark is not None and mark.host != order.host:
-            raise ActuatorObjection(f"{node} is cordoned for {mark.host}: two hosts of the fleet claim it")
+            raise NoNode(f"{node} is cordoned for {mark.host}: two hosts of the fleet claim it")
         if mark is not None and mark.number > number_of(order.id):
             return Receipt(order_id=order.id, done=True, why=f"stale: {node} is cordoned by the later {mark.order_id}")
         spec = there.get("spec", {})
@@ -98,7 +98,7 @@ class Kubernetes:
             after = _mark(changed)
             if after is None or after.order_id != order.id or not _tainted(changed):
                 raise ActuatorError(f"{node} does not carry {order.id} after it was patched")
-        await self._condition(node, quarantined=True, why=reason_of(order.id, order.why))
+        await self._condition(there, node, quarantined=True, why=reason_of(order.id, order.why))
         gone = await self._leaving.look(order, node)
         beside = "; somebody else has cordoned it too" if theirs else ""
         return Receipt(order_id=order.id, done=gone.done, why=f"{node} cordoned and tainted{beside}; {gone.why}")
@@ -118,7 +118,7 @@ class Kubernetes:
         if mark.number > number_of(order.id):
             return Receipt(order_id=order.id, done=True, why=f"stale: {node} is cordoned by the later {mark.order_id}")
         # The condition first: once the mark is gone, nobody would come back for it.
-        await self._condition(node, quarantined=False, why="released")
+        await self._condition(there, node, quarantined=False, why="released")
         await self._leaving.forget(node, mark.order_id)
         there = await self._api.get(_path(node))  # the condition is a change, too
         if there is None or _mark(there) != mark:
@@ -147,15 +147,21 @@ class Kubernetes:
             raise ActuatorError(f"the node {node} has just been deleted")
         return changed
 
-    async def _condition(self, node: str, *, quarantined: bool, why: str) -> None:
-        now = datetime.fromtimestamp(self._clock.wall_s(), UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+    async def _condition(self, seen: Mapping[str, Any], node: str, *, quarantined: bool, why: str) -> None:
+        """Say on the node why it is closed, or that it is not; what is said already is not written again."""
+        status = "True" if quarantined else "False"
+        found = (one for one in seen.get("status", {}).get("conditions") or () if one.get("type") == CONDITION)
+        before: Mapping[str, Any] = next(found, {})
+        if (before.get("status"), before.get("message")) == (status, why):
+            return
+        now = rfc3339(self._clock.wall_s())
         condition = {
             "type": CONDITION,
-            "status": "True" if quarantined else "False",
+            "status": status,
             "reason": "Quarantined" if quarantined else "Released",
             "message": why,
             "lastHeartbeatTime": now,
-            "lastTransitionTime": now,
+            "lastTransitionTime": before.get("lastTransitionTime", now) if before.get("status") == status else now,
         }
         await self._api.patch(f"{_path(node)}/status", {"status": {"conditions": [condition]}}, STRATEGIC)
 

@@ -7,14 +7,16 @@ from typing import Any
 from urllib.parse import quote, urlencode
 
 from fleetd.actuators.config import KubernetesConfig
-from fleetd.actuators.http import HttpAnswer, HttpRequest, read_secret, request
-from fleetd.ports import ActuatorError, ActuatorObjection, Clock, RunBlocking
+from fleetd.actuators.http import HttpAnswer, HttpRequest, read_token, request
+from fleetd.ports import ActuatorError, ActuatorObjection, RunBlocking
 
 MERGE = "application/merge-patch+json"
 """RFC 7396. Replaces lists whole: with a resourceVersion in the patch, so that nobody's change in between is lost."""
 STRATEGIC = "application/strategic-merge-patch+json"
 """Kubernetes' own: merges a node's conditions by their type."""
 _PAGE = 500
+_PAGES_MAX = 4000
+"""Pages of a list: two million pods; a server that always has one more is not believed."""
 
 _NOT_FOUND, _CONFLICT, _GONE, _TOO_MANY = 404, 409, 410, 429
 
@@ -39,9 +41,8 @@ class Change:
 class Api:
     """Asks the API server; each call is one request with a deadline."""
 
-    def __init__(self, config: KubernetesConfig, *, clock: Clock, run_blocking: RunBlocking) -> None:
+    def __init__(self, config: KubernetesConfig, *, run_blocking: RunBlocking) -> None:
         self._config = config
-        self._clock = clock
         self._run_blocking = run_blocking
 
     async def get(self, path: str) -> dict[str, Any] | None:
@@ -74,7 +75,7 @@ class Api:
         """All objects, page by page, and the version as of which they are. Raises ExpiredError, ActuatorError."""
         found: list[dict[str, Any]] = []
         more = ""
-        while True:
+        for _ in range(_PAGES_MAX):
             asked = {**query, "limit": str(_PAGE), **({"continue": more} if more else {})}
             answer = _good(await self._ask("GET", f"{path}?{urlencode(asked)}"), path)
             metadata = answer.get("metadata", {})
@@ -82,6 +83,7 @@ class Api:
             more = metadata.get("continue", "")
             if not more:
                 return found, str(metadata.get("resourceVersion", ""))
+        raise ActuatorError(f"{path}: more than {_PAGES_MAX * _PAGE} objects, or a server that goes on and on")
 
     async def watch(self, path: str, query: Mapping[str, str], version: str, for_s: int) -> tuple[Change, ...]:
         """What changed since a version, for at most so many seconds. Raises ExpiredError, ActuatorError."""
@@ -105,7 +107,7 @@ class Api:
         def ask() -> None:
             headers = {"Accept": "application/json", "User-Agent": "fleetd"}
             if self._config.token is not None:
-                headers["Authorization"] = f"Bearer {read_secret(self._config.token).decode('latin-1')}"
+                headers["Authorization"] = f"Bearer {read_token(self._config.token)}"
             if body is not None:
                 headers["Content-Type"] = kind
             asked = HttpRequest(
@@ -115,7 +117,7 @@ class Api:
                 body=None if body is None else json.dumps(body).encode(),
                 timeout_s=self._config.timeout_seconds + more_s,
             )
-            answers.append(request(asked, ca=self._config.ca, elapsed_s=self._clock.elapsed_s))
+            answers.append(request(asked, ca=self._config.ca))
 
         await self._run_blocking(ask)
         return answers[0]

@@ -6,13 +6,12 @@ can read as a file (downward API).
 """
 
 from collections.abc import Mapping
-from datetime import UTC, datetime
 from typing import Any
 from urllib.parse import quote
 
 from fleetd.actuators.config import KubernetesConfig
+from fleetd.actuators.gone import Gone, leave_by_s, rfc3339
 from fleetd.actuators.kubernetes_api import MERGE, Api
-from fleetd.actuators.slurm_leave import Gone
 from fleetd.model.ids import OrderId
 from fleetd.model.order import Drain, Quarantine
 from fleetd.ports import Clock
@@ -39,9 +38,9 @@ class PodsLeaving:
         pods = await self._pods(node)
         if not pods:
             return Gone(done=True, why="no pod with a GPU is left on it")
-        leave_by_s = order.issued_at_s + self._config.checkpoint_seconds
-        if order.drain is Drain.CHECKPOINT and self._clock.wall_s() < leave_by_s:
-            by = datetime.fromtimestamp(leave_by_s, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+        by_s = leave_by_s(order, self._config.checkpoint_seconds)
+        if order.drain is Drain.CHECKPOINT and self._clock.wall_s() < by_s:
+            by = rfc3339(by_s)
             for pod in pods:
                 if (pod["metadata"].get("annotations") or {}).get(LEAVE_FOR) != order.id:
                     await self._annotate(pod, {LEAVE_BY: by, LEAVE_FOR: order.id})

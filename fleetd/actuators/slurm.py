@@ -19,7 +19,7 @@ from fleetd.actuators.slurm_leave import Leaving
 from fleetd.actuators.slurm_text import NodeView
 from fleetd.model.ids import HostName
 from fleetd.model.order import FleetOrder, Notify, Quarantine, Release
-from fleetd.ports import ActuatorError, ActuatorObjection, Clock, Receipt, Standing
+from fleetd.ports import ActuatorError, ActuatorObjection, Clock, NoNode, Receipt, Standing
 
 _log = structlog.get_logger(__name__)
 
@@ -75,7 +75,7 @@ class Slurm:
         seen_s = self._clock.elapsed_s()
         view = await self._look(node)
         if view is None:
-            raise ActuatorObjection(
+            raise NoNode(
                 f"Slurm knows no node {node}: if it is called otherwise, say so in `actuator: hosts: nodes` "
                 f"({order.host}: NAME)"
             )
@@ -86,7 +86,7 @@ class Slurm:
                 "which stays as it is; fleetd closes the node as soon as that is lifted"
             )
         if mark is not None and mark.host != order.host:
-            raise ActuatorObjection(f"{node} is drained for {mark.host}: two hosts of the fleet claim it")
+            raise NoNode(f"{node} is drained for {mark.host}: two hosts of the fleet claim it")
         if mark is not None and mark.number > number_of(order.id):
             return Receipt(order_id=order.id, done=True, why=f"stale: {node} is drained by the later {mark.order_id}")
         if mark is None or not view.closed:

@@ -1,7 +1,8 @@
 """Tells orders to something of the site's own: a signed POST, tried again until it is taken.
 
-The receiver checks `X-Fleetd-Signature: sha256=HEX`, the HMAC-SHA256 of `TIMESTAMP.BODY` with the shared key, refuses a
-timestamp that is old, and ignores an `X-Fleetd-Id` that it has seen: the same order may come more than once.
+The receiver checks `X-Fleetd-Signature: sha256=HEX`, the HMAC-SHA256 of `TIMESTAMP.BODY` with the shared key and the
+`X-Fleetd-Timestamp` as it came, refuses one that is old, and ignores a body whose `id` it has seen: the same order may
+come more than once. The header `X-Fleetd-Id` is for logs and routing: it is not signed.
 """
 
 import hashlib
@@ -82,7 +83,7 @@ class Webhook:
             body=body,
             timeout_s=self._config.timeout_seconds,
         )
-        return request(asked, ca=self._config.ca, elapsed_s=self._clock.elapsed_s)
+        return request(asked, ca=self._config.ca)
 
 
 def _header(text: str) -> str:

@@ -8,14 +8,13 @@ taken becomes a finding that accuses nobody and asks for a test.
 import asyncio
 import json
 import socket
-import stat
 import struct
 from collections.abc import Awaitable, Callable
-from contextlib import suppress
 from pathlib import Path
 
 import structlog
 
+from fleetd.agent.unix_socket import UnixSocket
 from fleetd.core.faults.observation import device_key
 from fleetd.core.guard_reports import Report, Taken, admit, parse
 from fleetd.model.finding import DeviceFault, FaultClass, Scope, Severity
@@ -43,7 +42,7 @@ def guard_socket(status: Path) -> Path:
     return status.with_name(f"{status.stem}-guard{status.suffix}")
 
 
-class GuardSocket:
+class GuardSocket(UnixSocket):
     """Takes reports until it is closed."""
 
     def __init__(
@@ -57,53 +56,26 @@ class GuardSocket:
         inventory: Callable[[], tuple[Gpu, ...]],
         held: Held,
     ) -> None:
-        self._path = path
+        super().__init__(
+            path,
+            self._hear,
+            name="guard",
+            mode=0o666,
+            connections_max=CONNECTIONS_MAX,
+            line_bytes_max=_LINE_BYTES_MAX,
+        )
         self._host, self._boot_id = host, boot_id
         self._spool, self._clock = spool, clock
         self._inventory, self._held = inventory, held
         self._taken = Taken()
-        self._open = 0
-        self._server: asyncio.Server | None = None
         self.reports_total = {"taken": 0, "refused": 0}
 
-    async def start(self) -> bool:
-        """Listen. False, with a line in the log, when that cannot be done: the agent goes on without."""
-        try:
-            with suppress(FileNotFoundError):
-                if stat.S_ISSOCK(self._path.lstat().st_mode):  # of an agent that was killed; nothing else is removed
-                    self._path.unlink()
-            self._server = await asyncio.start_unix_server(self._serve, path=self._path, limit=_LINE_BYTES_MAX)
-            self._path.chmod(0o666)
-        except OSError as error:
-            _log.error("no_guard_socket", path=str(self._path), why=str(error))
-            await self.close()
-            return False
-        return True
-
-    async def close(self) -> None:
-        """Stop listening and take the socket away; idempotent."""
-        server, self._server = self._server, None
-        if server is not None:
-            server.close()
-            with suppress(OSError):
-                self._path.unlink(missing_ok=True)
-
-    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        if self._open >= CONNECTIONS_MAX:
-            writer.transport.abort()
-            return
-        self._open += 1
-        try:
-            async with asyncio.timeout(_READ_S):
-                line = await reader.readline()
-            ok, why = await self._take(line, *_peer(writer))
-            self.reports_total["taken" if ok else "refused"] += 1
-            writer.write(json.dumps({"schema": SCHEMA, "ok": ok, "why": why}).encode() + b"\n")
-        except (OSError, TimeoutError, ValueError):  # a ValueError of readline: longer than any report
-            writer.transport.abort()
-        finally:
-            self._open -= 1
-            writer.close()
+    async def _hear(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        async with asyncio.timeout(_READ_S):
+            line = await reader.readline()  # ValueError: longer than any report
+        ok, why = await self._take(line, *_peer(writer))
+        self.reports_total["taken" if ok else "refused"] += 1
+        writer.write(json.dumps({"schema": SCHEMA, "ok": ok, "why": why}).encode() + b"\n")
 
     async def _take(self, line: bytes, pid: int, uid: int) -> tuple[bool, str]:
         try:

@@ -1,23 +1,25 @@
 """`fleetd audit`: who changed what, when, why, and what it was before and after."""
 
-from datetime import UTC, datetime
+from difflib import get_close_matches
+from typing import get_args
 
 import click
 import msgspec
-from rich.console import Console
-from rich.table import Table
 
 from fleetd.cli.connection import ask, connected
 from fleetd.cli.duration import seconds
 from fleetd.cli.failure import Failure
 from fleetd.cli.jsonout import write_json
+from fleetd.cli.tables import show, table
+from fleetd.cli.utc import utc
+from fleetd.model.event import AnyEvent
 from fleetd.model.fact import Fact, FactQuery
 from fleetd.model.ids import HostName
 from fleetd.system import RealClock
 from fleetd.uplink.desk import DeskConfig
 
 SCHEMA = "fleetd.audit/1"
-PIPE_COLUMNS = 10_000
+_EVENTS = sorted(kind.__name__ for kind in get_args(AnyEvent))
 
 
 @click.command(name="audit")
@@ -41,10 +43,14 @@ def command(
     everything: bool,
 ) -> None:
     """Say who changed what and why, oldest first: what people asked for, also what was refused."""
+    if event is not None and event not in _EVENTS:
+        near = get_close_matches(event, _EVENTS, n=1, cutoff=0.4)
+        meant = f"did you mean {near[0]}?" if near else f"for example {_EVENTS[0]}"
+        raise Failure(f"audit: --event {event!r:.60} is no kind of event; {meant}")
     if who is not None and not who.strip():
         raise Failure("audit: --who is empty; leave it out for everybody")
     query = FactQuery(
-        limit=limit,
+        limit=limit + 1,  # one more than is shown says whether there are more
         people=not everything,
         host=None if host is None else HostName(host),
         who=who,
@@ -52,20 +58,17 @@ def command(
         since_s=None if last is None else RealClock().wall_s() - seconds(last),
     )
     found = ask(desk, lambda client: client.facts(query))
-    if write_json(json_path, {"schema": SCHEMA, "entries": [_as_json(fact) for fact in found]}):
+    found, more = found[:limit], len(found) > limit
+    if write_json(json_path, {"schema": SCHEMA, "entries": [_as_json(fact) for fact in found], "more": more}):
         return
-    console = Console(highlight=False, markup=False, soft_wrap=True)
-    if not console.is_terminal:
-        console.width = PIPE_COLUMNS
-    table = Table("at (UTC)", "who", "what", "on", "before", "after", "reason", "outcome", box=None, pad_edge=False)
+    trail = table("at", "who", "what", "on", "before", "after", "reason", "outcome")
     for fact in found:
-        at = datetime.fromtimestamp(fact.at_s, UTC).strftime("%Y-%m-%d %H:%M:%S")
         outcome = f"refused: {fact.why}" if fact.refused else fact.why
         on = fact.host or "the fleet"
-        table.add_row(at, fact.who or "fleetd", fact.event, on, fact.was, fact.now, fact.reason, outcome)
-    console.print(table if found else "nothing of the kind is in the journal")
-    if len(found) >= limit:
-        console.print(f"the first {limit}; --limit shows more")
+        trail.add_row(utc(fact.at_s), fact.who or "fleetd", fact.event, on, fact.was, fact.now, fact.reason, outcome)
+    show(trail if found else "nothing of the kind is in the journal")
+    if more:
+        show(f"only the oldest {limit} are shown: --limit shows more, --last the newest")
 
 
 def _as_json(fact: Fact) -> dict[str, object]:

@@ -1,7 +1,6 @@
 """`fleetd automation`, `fleetd budget`, `fleetd incident`: what a human decides for the whole fleet."""
 
 from collections.abc import Callable
-from datetime import UTC, datetime
 
 import click
 import msgspec
@@ -9,6 +8,7 @@ import msgspec
 from fleetd.cli.connection import ask, connected
 from fleetd.cli.failure import BAD, Failure
 from fleetd.cli.jsonout import write_json
+from fleetd.cli.utc import utc
 from fleetd.model.fleet import FleetRecord, Incident
 from fleetd.uplink.desk import DeskConfig
 
@@ -125,11 +125,11 @@ def _automation(record: FleetRecord) -> list[str]:
     stopped = record.stopped
     if stopped is None:
         return ["automation is running"]
-    return [f"automation is stopped by {stopped.who} since {_utc(stopped.at_s)}: {stopped.reason}"]
+    return [f"automation is stopped by {stopped.who} since {utc(stopped.at_s)}: {stopped.reason}"]
 
 
 def _budgets(record: FleetRecord) -> list[str]:
-    return [f"{t.key} tripped {_utc(t.at_s)}: {t.why}" for t in record.tripped] or ["no budget has tripped"]
+    return [f"{t.key} tripped {utc(t.at_s)}: {t.why}" for t in record.tripped] or ["no budget has tripped"]
 
 
 def _incidents(record: FleetRecord) -> list[str]:
@@ -138,8 +138,4 @@ def _incidents(record: FleetRecord) -> list[str]:
 
 def _incident(incident: Incident) -> str:
     more = " …" if incident.hosts_total > len(incident.hosts) else ""
-    return f"{incident.id} since {_utc(incident.opened_at_s)}: {incident.why}; {', '.join(incident.hosts)}{more}"
-
-
-def _utc(at_s: float) -> str:
-    return datetime.fromtimestamp(at_s, UTC).strftime("%Y-%m-%d %H:%M:%SZ")
+    return f"{incident.id} since {utc(incident.opened_at_s)}: {incident.why}; {', '.join(incident.hosts)}{more}"

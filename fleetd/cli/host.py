@@ -1,24 +1,20 @@
 """`fleetd host`: the fleet as the controller sees it, and the operator's verbs."""
 
 import math
-from datetime import UTC, datetime
-from typing import Any
 
 import click
 import msgspec
-from rich.console import Console
-from rich.table import Table
 
+from fleetd.cli import tables
 from fleetd.cli.connection import ask, connected
 from fleetd.cli.failure import Failure
 from fleetd.cli.jsonout import write_json
-from fleetd.model.host import Host
+from fleetd.cli.utc import utc
+from fleetd.model.host import Hold, Host
 from fleetd.model.ids import GpuId, HostName
 from fleetd.model.order import Drain
 from fleetd.system import RealClock
 from fleetd.uplink.desk import DeskConfig
-
-PIPE_COLUMNS = 10_000
 
 _json_option = click.option(
     "--json", "json_path", metavar="PATH", help="Write the result as JSON to PATH (`-`: standard output)."
@@ -38,11 +34,12 @@ def list_hosts(desk: DeskConfig, json_path: str | None) -> None:
     hosts = ask(desk, lambda client: client.hosts())
     if write_json(json_path, [msgspec.to_builtins(host) for host in hosts]):
         return
-    table = Table("host", "state", "since (UTC)", "GPUs", "holds", "why", box=None, pad_edge=False)
+    listed = tables.table("host", "state", "since", "GPUs", "holds", "why")
     for host in hosts:
-        since = datetime.fromtimestamp(host.since_s, UTC).strftime("%Y-%m-%d %H:%M:%S")
-        table.add_row(host.name, host.state, since, str(len(host.inventory)), str(len(host.holds)), host.why)
-    _print(table if hosts else "no host has reported yet")
+        listed.add_row(
+            host.name, host.state, utc(host.since_s), str(len(host.inventory)), str(len(host.holds)), host.why
+        )
+    tables.show(listed if hosts else "no host has reported yet")
 
 
 @command.command()
@@ -59,15 +56,14 @@ def show(desk: DeskConfig, name: str, json_path: str | None) -> None:
     }
     if write_json(json_path, body):
         return
-    _print(f"{host.name}: {host.state} since {_utc(host.since_s)}: {host.why}")
+    tables.show(f"{host.name}: {host.state} since {utc(host.since_s)}: {host.why}")
     for hold in host.holds:
-        exit_condition = f"a passing `{hold.proof_level}` burn-in" if hold.proof_level else "an operator's decision"
-        _print(f"  held by {hold.owner} since {_utc(hold.at_s)}: {hold.reason}; leaves by {exit_condition}")
-        _print(f"    evidence: {', '.join(hold.evidence) or 'none'}")
+        tables.show(f"  held by {hold.owner} since {utc(hold.at_s)}: {hold.reason}; leaves by {leaves_by(hold)}")
+        tables.show(f"    evidence: {', '.join(hold.evidence) or 'none'}")
     for charge in host.charges:
-        _print(f"  charged, not held: {charge.hold.reason}; kept back: {charge.withheld}")
+        tables.show(f"  charged, not held: {charge.hold.reason}; kept back: {charge.withheld}")
     if host.due is not None:
-        _print(f"  burn-in `{host.due.level}` waits until {_utc(host.due.not_before_s)}: {host.due.why}")
+        tables.show(f"  burn-in `{host.due.level}` waits until {utc(host.due.not_before_s)}: {host.due.why}")
     latest = {sample.gpu: sample for sample in samples}
     for gpu in host.inventory:
         sample = latest.get(gpu.gpu)
@@ -76,9 +72,9 @@ def show(desk: DeskConfig, name: str, json_path: str | None) -> None:
             if sample
             else "no sample"
         )
-        _print(f"  gpu {gpu.index} {gpu.gpu} ({gpu.sku}): {reading}")
+        tables.show(f"  gpu {gpu.index} {gpu.gpu} ({gpu.sku}): {reading}")
     for finding in findings[:10]:
-        _print(f"  {_utc(finding.at_s)} finding {finding.id}: {finding.why}")
+        tables.show(f"  {utc(finding.at_s)} finding {finding.id}: {finding.why}")
 
 
 @command.command()
@@ -176,28 +172,24 @@ def retire(desk: DeskConfig, name: str, reason: str, json_path: str | None) -> N
 @connected
 @_json_option
 def explain(desk: DeskConfig, name: str, json_path: str | None) -> None:
-    """Say step by step why a host is where it is."""
+    """Say step by step why a host is where it is: its newest steps; `fleetd audit --host NAME --everything` has all."""
     steps = ask(desk, lambda client: client.explain(HostName(name)))
     if write_json(json_path, [{"at_s": at_s, "why": why} for at_s, why in steps]):
         return
     for at_s, why in steps:
-        _print(f"{_utc(at_s)}  {why}")
+        tables.show(f"{utc(at_s)}  {why}")
+
+
+def leaves_by(hold: Hold) -> str:
+    """What takes a hold off its host."""
+    said = f"a passing `{hold.proof_level}` burn-in" if hold.proof_level else "an operator's decision"
+    said += " after a reboot" if hold.after_reboot else ""
+    return said if hold.expires_at_s is None else f"{said}, or at {utc(hold.expires_at_s)}"
 
 
 def _changed(host: Host, json_path: str | None) -> None:
     if not write_json(json_path, msgspec.to_builtins(host)):
-        _print(f"{host.name}: {host.state}: {host.why}")
-
-
-def _print(text: Any) -> None:
-    console = Console(highlight=False, markup=False, soft_wrap=True)
-    if not console.is_terminal:
-        console.width = PIPE_COLUMNS  # a pipe has no edge: one host, one line
-    console.print(text)
-
-
-def _utc(at_s: float) -> str:
-    return datetime.fromtimestamp(at_s, UTC).strftime("%Y-%m-%d %H:%M:%SZ")
+        tables.show(f"{host.name}: {host.state}: {host.why}")
 
 
 def _number(value: float | None, unit: str) -> str:

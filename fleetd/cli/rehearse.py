@@ -1,6 +1,5 @@
 """`fleetd rehearse`: what a journal would have looked like under another policy."""
 
-from datetime import UTC, datetime
 from pathlib import Path
 
 import click
@@ -8,6 +7,7 @@ import msgspec
 
 from fleetd.cli.failure import CANNOT_JUDGE, Failure
 from fleetd.cli.jsonout import write_json
+from fleetd.cli.utc import utc
 from fleetd.compose.ledger import journal, ledger
 from fleetd.config import ConfigError, load_policy
 from fleetd.config.shipped import policy_path
@@ -83,7 +83,7 @@ def _show(found: Rehearsal) -> None:
 
 
 def _show_difference(difference: Difference) -> None:
-    at = datetime.fromtimestamp(difference.at_s, UTC).strftime("%Y-%m-%d %H:%M:%SZ")
+    at = utc(difference.at_s)
     click.echo(f"{at} {difference.host or 'the fleet'} on {difference.event}")
     click.echo(f"  was:   {_outcome(difference.was)}")
     click.echo(f"  would: {_outcome(difference.would)}")

@@ -7,8 +7,6 @@ from typing import Any
 
 import click
 import msgspec
-from rich.console import Console
-from rich.table import Table
 
 from fleetd.cli.connection import ask, connected
 from fleetd.cli.duration import seconds
@@ -16,6 +14,7 @@ from fleetd.cli.failure import CANNOT_JUDGE, Failure
 from fleetd.cli.jsonout import write_json
 from fleetd.cli.report_page import page
 from fleetd.cli.report_words import columns, heading
+from fleetd.cli.tables import show, table
 from fleetd.core.report import report
 from fleetd.core.sums import DAY_S, DEFINITIONS, DIVISIONS, MAX_DAYS, Division, Report, Sums, rates
 from fleetd.model.fact import Fact, FactQuery
@@ -24,7 +23,6 @@ from fleetd.system import RealClock
 from fleetd.uplink.desk import DeskConfig
 
 SCHEMA = "fleetd.report/1"
-PIPE_COLUMNS = 10_000
 _PAGE = 1000
 _MOST = 100_000_000
 
@@ -140,13 +138,8 @@ def _write(path: Path, text: str) -> None:
 
 
 def _show(found: Report, by: Division, objective: float) -> None:
-    console = Console(highlight=False, markup=False, soft_wrap=True)
-    if not console.is_terminal:
-        console.width = PIPE_COLUMNS
-    for line in heading(found, objective):
-        console.print(line)
-    table = Table(by, *(name for name, _ in columns(Sums())), box=None, pad_edge=False)
+    figures = table(by, *(name for name, _ in columns(Sums())))
     for name, sums in found.by(by):
-        table.add_row(name or "(not known)", *(value for _, value in columns(sums)))
-    table.add_row("all", *(value for _, value in columns(found.whole)))
-    console.print(table)
+        figures.add_row(name or "(not known)", *(value for _, value in columns(sums)))
+    figures.add_row("all", *(value for _, value in columns(found.whole)))
+    show(*heading(found, objective), figures)

@@ -1,17 +1,16 @@
 """What a report says in words: the lines above its table, and the text of each column."""
 
-from datetime import UTC, datetime
-
+from fleetd.cli.utc import utc
 from fleetd.core.sums import DAY_S, Report, Sums, rates
 
 
 def heading(found: Report, objective: float) -> list[str]:
     """What stands above the table."""
-    lines = [f"{_utc(found.since_s)} to {_utc(found.until_s)}"]
+    lines = [f"{utc(found.since_s)} to {utc(found.until_s)}"]
     if found.known_from_s is None:
         return [*lines, "nothing has been reported yet"]
     if found.known_from_s > found.since_s:
-        lines.append(f"the ledger begins at {_utc(found.known_from_s)}: nothing is known of what was before")
+        lines.append(f"the ledger begins at {utc(found.known_from_s)}: nothing is known of what was before")
     rate = rates(found.whole).false_quarantines_per_10000_host_days
     if rate is not None:
         said = "met" if rate <= objective else "missed"
@@ -52,7 +51,3 @@ def _span(value: float | None) -> str:
         if value >= 2 * size:
             return f"{value / size:.1f} {unit}"
     return f"{value:.1f} s"
-
-
-def _utc(at_s: float) -> str:
-    return datetime.fromtimestamp(at_s, UTC).strftime("%Y-%m-%d %H:%M:%SZ")

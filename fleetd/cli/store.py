@@ -3,18 +3,18 @@
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
-from datetime import UTC, datetime
 from pathlib import Path
 
 import click
 
 from fleetd.cli.duration import seconds
-from fleetd.cli.failure import BAD, Failure
+from fleetd.cli.failure import BAD, CANNOT_JUDGE, Failure
 from fleetd.cli.jsonout import write_json
+from fleetd.cli.utc import utc
 from fleetd.compose import keeping
 from fleetd.compose.keeping import Checked
 from fleetd.core.chain import BrokenJournal
-from fleetd.ports import StoreError
+from fleetd.ports import OtherSchema, StoreError
 from fleetd.stores.keep import copy, prune
 from fleetd.stores.retention import KEEP_MIN_S
 from fleetd.system import RealClock, setup_logging, user_name
@@ -41,10 +41,11 @@ def command() -> None:
 def check(ledger: Path, json_path: str | None) -> None:
     """Read a ledger from end to end, also while a controller writes it.
 
-    Exit codes: 0 it is whole; 1 it is damaged, or entries of its journal are missing; 2 there is no ledger.
+    Exit codes: 0 it is whole; 1 it is damaged, or entries of its journal are missing; 2 there is no ledger; 3 another
+    version of fleetd wrote it.
     """
     _there(ledger)
-    with _failures(exit_code=BAD):
+    with _failures(other_schema=CANNOT_JUDGE):
         found = keeping.check(ledger)
     if not write_json(json_path, _body(ledger, found)):
         click.echo(f"{ledger}: whole; {_said(found)}")
@@ -130,10 +131,12 @@ def _there(path: Path) -> None:
 
 
 @contextmanager
-def _failures(*, exit_code: int = BAD) -> Iterator[None]:
+def _failures(*, other_schema: int = BAD) -> Iterator[None]:
+    """Say what fails in one line; `other_schema`: the exit code for a ledger of another version."""
     try:
         yield
     except (StoreError, BrokenJournal) as error:
+        exit_code = other_schema if isinstance(error, OtherSchema) else BAD
         raise Failure("".join(c if c.isprintable() else " " for c in str(error))[:400], exit_code=exit_code) from error
 
 
@@ -160,10 +163,6 @@ def _body(path: Path, found: Checked) -> dict[str, object]:
 
 
 def _said(found: Checked) -> str:
-    newest = "no entry" if found.newest_at_s is None else f"the newest of {_utc(found.newest_at_s)}"
+    newest = "no entry" if found.newest_at_s is None else f"the newest of {utc(found.newest_at_s)}"
     begins = f" from entry {found.begins_at + 1} on" if found.begins_at else ""
     return f"{found.hosts} hosts, {found.entries} entries{begins}, {newest}"
-
-
-def _utc(at_s: float) -> str:
-    return datetime.fromtimestamp(at_s, UTC).strftime("%Y-%m-%d %H:%M:%SZ")

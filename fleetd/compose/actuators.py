@@ -42,7 +42,7 @@ def _scheduler(config: ControllerConfig, folder: Path, clock: Clock) -> tuple[Ac
             commands = Commands(timeout_s=slurm.timeout_seconds, environment=slurm_environment(slurm, os.environ))
             return Slurm(slurm, commands=commands, clock=clock), SlurmJobs(slurm, commands=commands)
         case KubernetesConfig() as kubernetes:
-            api = Api(kubernetes, clock=clock, run_blocking=run_on_daemon)
+            api = Api(kubernetes, run_blocking=run_on_daemon)
             return Kubernetes(kubernetes, api=api, clock=clock), KubernetesJobs(kubernetes, api=api, clock=clock)
         case WebhookConfig() as webhook:
             return Webhook(webhook, clock=clock, run_blocking=run_on_daemon), None

@@ -1,7 +1,7 @@
 """The evidence bundle: which parts it has, and where each of them comes from."""
 
+import http.client
 import re
-import urllib.request
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,6 +17,7 @@ from fleetd.agent.status_client import NoAnswer, ask
 from fleetd.config.files import AgentConfig, load_agent
 from fleetd.config.strict import ConfigError
 from fleetd.devices.kernel_sources import KmsgSource
+from fleetd.exporter.config import parse_listen
 from fleetd.system import RealClock, boot_id, host_name
 
 UNIT = "fleetd-agent.service"
@@ -127,8 +128,18 @@ def _metrics(config: AgentConfig | None) -> str:
     """The agent's metrics: the latest reading of every GPU, and how the agent does. Raises OSError, ValueError."""
     if config is None:
         raise ValueError("the configuration that says where they are served is unreadable")
-    with urllib.request.urlopen(f"http://{config.exporter.listen}/metrics", timeout=_ASK_S) as response:
-        body: bytes = response.read(_METRICS_BYTES_MAX)
+    # Not by urllib: it would ask the site's proxy, which the environment may name, for what this host serves.
+    connection = http.client.HTTPConnection(*parse_listen(config.exporter.listen), timeout=_ASK_S)
+    try:
+        connection.request("GET", "/metrics")
+        response = connection.getresponse()
+        body = response.read(_METRICS_BYTES_MAX)
+    except http.client.HTTPException as error:
+        raise ValueError(f"what listens on {config.exporter.listen} speaks no HTTP: {error!r:.80}") from error
+    finally:
+        connection.close()
+    if response.status != http.HTTPStatus.OK:
+        raise ValueError(f"what listens on {config.exporter.listen} answers {response.status}")
     return body.decode(errors="replace")
 
 

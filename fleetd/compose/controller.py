@@ -73,16 +73,21 @@ async def _controller(config: ControllerConfig) -> None:
 
 async def retain(config: RetentionConfig, path: Path, clock: Clock) -> None:
     """Prune the ledger now and then, until cancelled; what cannot be pruned is said, and tried again the next time."""
-    while True:
-        await clock.sleep_s(config.every_s)
-        if config.keep_s is None:
-            continue
-        try:
-            gone = await run_blocking(partial(prune, path, before_s=clock.wall_s() - config.keep_s))
-        except StoreError as error:
-            _log.error("ledger not pruned", why=str(error))
-        else:
-            _log.info("ledger pruned", entries=gone.entries, findings=gone.findings, orders=gone.orders)
+    going = True
+    try:
+        while True:
+            await clock.sleep_s(config.every_s)
+            if config.keep_s is None:
+                continue
+            before_s = clock.wall_s() - config.keep_s
+            try:
+                gone = await run_blocking(partial(prune, path, before_s=before_s, go_on=lambda: going))
+            except StoreError as error:
+                _log.error("ledger not pruned", why=str(error))
+            else:
+                _log.info("ledger pruned", entries=gone.entries, findings=gone.findings, orders=gone.orders)
+    finally:
+        going = False  # whoever stops the controller waits for the page at hand, not for a million entries
 
 
 async def _until_stopped(stop: asyncio.Event, *running: Coroutine[object, object, None], stop_first: Server) -> None:

@@ -10,7 +10,7 @@ from fleetd.controller.intake import Intake
 from fleetd.controller.judge import Judge
 from fleetd.controller.scheduler_watch import SchedulerWatch, SchedulerWatchConfig
 from fleetd.controller.watch import Watch
-from fleetd.core.intent import held_back, recalled, void_since
+from fleetd.core.intent import held_back, recalled, void_since, void_without_node
 from fleetd.core.policy import Policy
 from fleetd.model.event import OrderObstructed
 from fleetd.model.host import Host
@@ -60,6 +60,7 @@ class Controller:
         self.dispatcher.on_obstacle = self._obstructed
         self.dispatcher.on_session = self.watch.session_changed
         self.dispatcher.void_since = lambda order: void_since(order, self.judge.hosts.get(order.host))
+        self.dispatcher.void_without_node = lambda order: void_without_node(order, self.judge.hosts.get(order.host))
         self.dispatcher.held_back = lambda order: held_back(
             order, self.judge.hosts.get(order.host), self.judge.record.stopped
         )

@@ -34,7 +34,7 @@ from fleetd.ports import AlertsTaken, Peer, Refused, RunBlocking, Store
 
 FINDINGS_SHOWN = 100
 STEPS_SHOWN = 200
-REASON_LENGTH_MAX = 1000
+LINE_CHARS_MAX = 1000
 
 
 class Desk:
@@ -116,7 +116,7 @@ class Desk:
         """Take note that a job of the scheduler ended on a host. Raises Refused, StoreError."""
         if not 0 <= ran_seconds < math.inf:
             raise Refused(f"a job runs for a number of seconds, not {ran_seconds:g}")
-        job_id = _reason(job)
+        job_id = _line(job, "job's name", empty="name the job that ended")
         return await self._ask(peer, name, lambda: JobEnded(host=name, job=job_id, ok=ok, ran_seconds=ran_seconds))
 
     async def fleet(self) -> FleetRecord:
@@ -201,9 +201,13 @@ def _require_operator(peer: Peer) -> None:
 
 
 def _reason(text: str) -> str:
-    reason = " ".join(text.split())
-    if not reason:
-        raise Refused("say why: a change needs a reason")
-    if len(reason) > REASON_LENGTH_MAX:
-        raise Refused(f"the reason is longer than {REASON_LENGTH_MAX} characters")
-    return reason
+    return _line(text, "reason", empty="say why: a change needs a reason")
+
+
+def _line(text: str, what: str, *, empty: str) -> str:
+    line = " ".join(text.split())
+    if not line:
+        raise Refused(empty)
+    if len(line) > LINE_CHARS_MAX:
+        raise Refused(f"the {what} is longer than {LINE_CHARS_MAX} characters")
+    return line

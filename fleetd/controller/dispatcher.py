@@ -11,7 +11,17 @@ import structlog
 from fleetd.controller.retries import RETRY_AFTER_MAX_S, DispatcherConfig, Trouble
 from fleetd.model.ids import HostName, OrderId
 from fleetd.model.order import AgentOrder, FleetOrder, Notify, Order, RecallBurnin, RunBurnin
-from fleetd.ports import Actuator, ActuatorError, ActuatorObjection, Clock, PortError, RunBlocking, Store, StoreError
+from fleetd.ports import (
+    Actuator,
+    ActuatorError,
+    ActuatorObjection,
+    Clock,
+    NoNode,
+    PortError,
+    RunBlocking,
+    Store,
+    StoreError,
+)
 
 __all__ = ["Dispatcher", "DispatcherConfig"]
 
@@ -42,6 +52,8 @@ class Dispatcher:
         self._ahead_s: dict[HostName, float] = {}  # bounded by the number of hosts
         self.void_since: Callable[[Order], str | None] = lambda _order: None
         """Says why an order is not meant any more; asked right before each attempt to carry one out."""
+        self.void_without_node: Callable[[Order], str | None] = lambda _order: None
+        """The same, when the scheduler has no node of its host."""
         self.held_back: Callable[[Order], str | None] = lambda _order: None
         """Says why an order that is meant has to wait; asked at the same moments. See `reconsider`."""
         self.on_obstacle: Callable[[FleetOrder, str], Awaitable[None]] = _nobody_hears
@@ -78,7 +90,8 @@ class Dispatcher:
     @property
     def orders_in_trouble(self) -> int:
         """Open orders for the scheduler whose last attempt failed."""
-        return sum(trouble.failures > 0 for trouble in self._trouble.values())
+        troubles = list(self._trouble.values())  # at once: a scrape asks on its own thread, while orders come and go
+        return sum(trouble.failures > 0 for trouble in troubles)
 
     def has_session(self, host: HostName) -> bool:
         """Whether the agent of a host has a stream open."""
@@ -183,15 +196,21 @@ class Dispatcher:
         """Try an order once; False when it is not done, and then it is known when to try again."""
         try:
             void = self.void_since(order)
+            if void is None:
+                try:
+                    receipt = await self._actuator.carry_out(order)
+                except NoNode:
+                    void = self.void_without_node(order)
+                    if void is None:
+                        raise
             if void is not None:
                 result = f"void: {void}"
-            else:
-                receipt = await self._actuator.carry_out(order)
-                if not receipt.done:
-                    _log.info("order under way", order=order.id, why=receipt.why)
-                    self._later(order, self._config.retry_max_seconds).failures = 0
-                    return False
+            elif receipt.done:
                 result = receipt.why
+            else:
+                _log.info("order under way", order=order.id, why=receipt.why)
+                self._later(order, self._config.retry_max_seconds).failures = 0
+                return False
             await self._run_blocking(partial(self._store.finish_order, order.id, result))
         except (ActuatorError, StoreError) as error:
             return await self._failed(order, error)

@@ -122,7 +122,9 @@ class SchedulerWatch:
 
     async def hear(self, job_ends: JobEnds) -> None:
         """Have the jobs judged that ended since the last look. Raises ActuatorError, StoreError."""
-        ends = await job_ends.ended(tuple(self._judge.hosts))
+        # As in `compare`: a retired host claims no node any more, else it would hide what ends on its successor's.
+        hosts = tuple(name for name, host in self._judge.hosts.items() if host.state is not Lifecycle.RETIRED)
+        ends = await job_ends.ended(hosts)
         new = [end for end in ends if self._first_time(end.host, end.job, end.ran_seconds)]
         for start in range(0, len(new), TOGETHER):
             # Side by side, because one sync of the disk serves them all: a job of 1,000 hosts ends on each of them.

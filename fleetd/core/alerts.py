@@ -8,6 +8,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
+from hashlib import blake2b
 from typing import Any
 
 from fleetd.core.lifecycle import line
@@ -19,6 +20,8 @@ from fleetd.model.ids import FindingId, GpuId, HostName
 MAX_ALERTS = 1000
 """In one body; Alertmanager truncates by `max_alerts`."""
 MAX_WORD = 200
+_SAME_CHARS_MAX = 64
+"""Of what tells an alert from others; Alertmanager's fingerprints have 16."""
 
 HOST_LABELS = ("host", "hostname", "Hostname", "node", "nodename", "kubernetes_node", "instance")
 """Tried in this order; of `instance` the port is cut off. `Hostname` is what dcgm-exporter says."""
@@ -121,9 +124,11 @@ def _alert(item: Mapping[str, Any], labels: Mapping[str, Any]) -> Alert | str:
     notes = notes if isinstance(notes, Mapping) else {}
     said = next((w for key in ("summary", "description", "message") if (w := _word(notes, key, 400))), "no summary")
     gpu = next((word for label in GPU_LABELS if (word := _word(labels, label)) is not None), None)
-    print_ = _word(item, "fingerprint") or f"{name}/{host[0]}/{gpu or ''}"
+    same = _word(item, "fingerprint") or f"{name}/{host[0]}/{gpu or ''}"
+    if len(same) > _SAME_CHARS_MAX:  # never cut: what is cut alike would be taken for one alert
+        same = blake2b(same.encode(), digest_size=_SAME_CHARS_MAX // 2).hexdigest()
     return Alert(
-        id=f"{print_}/{at_s:.0f}",
+        id=f"{same}/{at_s:.0f}",
         name=name,
         host=HostName(_without_port(host[0]) if host[1] == "instance" else host[0]),
         gpu=None if gpu is None else GpuId(gpu),

@@ -35,6 +35,21 @@ def void_since(order: Order, host: Host | None) -> str | None:
     return None
 
 
+def void_without_node(order: Order, host: Host | None) -> str | None:
+    """Why an order for the scheduler is not meant any more when it has no node of the host; None when it is.
+
+    A host that is retired is gone, or its node is another's by now: there is nothing to close, and nobody to be told
+    of it again and again. What is in service has a node, and somebody has to say which.
+
+    Args:
+        order: one that is open and not void.
+        host: its host as it is now; None when nobody knows it.
+    """
+    if isinstance(order, Quarantine) and host is not None and host.state is Lifecycle.RETIRED:
+        return "its host is retired, and the scheduler has no node of it: there is nothing to close"
+    return None
+
+
 def held_back(order: Order, host: Host | None, stopped: Stopped | None) -> str | None:
     """Why an order that is still meant has to wait; None when it may go out now.
 

@@ -17,16 +17,19 @@ MAX_DAYS = 4000
 """Longest window; the series by day has one entry a day."""
 
 DEFINITIONS = {
-    "host_days": "days of hosts in the fleet: from the first time that a host serves users until it is retired",
+    "host_seconds": "time of hosts in the fleet (`host days`): from when a host first serves users until it is retired",
     "availability_ratio": "share of the host days in which the host served users (healthy or on probation)",
     "unplanned_ratio": "share of the host days out of service that no person asked for; the rest out of service is "
     "planned: it began with an operator's own hold, repair or burn-in, and no policy's hold came on top",
     "failures": "times a host left service unplanned",
-    "mtbf_seconds": "time that hosts served users, divided by failures; `mtbf_gpu_seconds`: of their GPUs",
+    "mtbf_seconds": "time that hosts served users, divided by failures",
+    "mtbf_gpu_seconds": "time that GPUs of hosts served users, divided by the failures of hosts",
     "job_failures_per_1000_job_hours": "ends of jobs that failed, per 1,000 hours of jobs on hosts; a job on several "
     "hosts counts on each, with its failure and its hours",
     "job_failures_per_1000_gpu_days": "the same failures per 1,000 days of GPUs of hosts in the fleet",
     "swaps_per_1000_gpu_days": "GPUs that operators reported as swapped, per 1,000 days of GPUs in the fleet",
+    "quarantines": "holds of a policy that took a host from its users, or kept it from them",
+    "overturned": "those of them that a person overrode without the proof that was asked for: `(false)`",
     "false_quarantines_per_10000_host_days": "quarantines by a policy that a person overrode without the proof that "
     "was asked for, per 10,000 host days",
     "detect_seconds": "from when the host saw the evidence (its clock) to the decision that took it out of service",

@@ -1,16 +1,9 @@
 """AMD: limits and draw of one GPU, as often as the governor looks. PPT0 and PPT1 are the two sensors of the cap."""
 
 from collections.abc import Mapping
-from typing import Any, Protocol
+from typing import Any
 
-from fleetd.devices.amd_readings import number
-
-
-class Calls(Protocol):
-    """Calls of AMD SMI for one GPU."""
-
-    def one(self, name: str, *arguments: Any) -> Any:
-        """A call for one reading; None when it cannot be had."""
+from fleetd.devices.amd_readings import Calls, number
 
 
 def _cap(smi: Any, handle: Any, sensor: int) -> tuple[float | None, ...] | None:

@@ -16,12 +16,13 @@ from typing import Any
 
 from fleetd.devices.steps import Steps
 
-_REPLY_BYTES_MAX = 1 << 20
+_REPLY_BYTES_MAX = 4 << 20
+"""Of 64 partitions that a thousand processes each have open, 2 MiB; without processes it is a hundredth of that."""
 _SLICES = 4
 """A deadline is waited for in so many pieces: when this process itself is stopped for a while (a virtual machine that
 is paused, a host that is overloaded), that uses up one of them, and an answer that came meanwhile is still read."""
 _CRASHES = {-one for one in (signal.SIGSEGV, signal.SIGBUS, signal.SIGABRT, signal.SIGFPE, signal.SIGILL)}
-"""Exit codes of a library that broke; another signal came from somebody else, and says nothing of a GPU."""
+"""Signals of a library that broke; another one came from somebody else, and says nothing of a GPU."""
 END_S = 1.0
 """How long its end may take when the agent ends: half of what the whole agent has."""
 _BUSY_END_S = 0.25
@@ -113,7 +114,7 @@ class Child:
         try:
             reply = await self._within(deadline_s, number)
         except ChildError as error:
-            error.gpu = self._at(number, request) if self._process.returncode in _CRASHES else None
+            error.gpu = self._at(number, request) if self._broke() else None
             raise
         if reply is None:
             gpu = self._at(number, request)
@@ -132,12 +133,12 @@ class Child:
 
     async def _within(self, deadline_s: float, number: int) -> dict[str, Any] | None:
         """The reply to a request; None: a step of it was not over in time."""
-        step, slices = self._steps.of(number) or 0, 0
+        step, slices = self._steps.now(), 0  # it may still be in a request whose caller was cancelled
         while slices < _SLICES:
             with suppress(TimeoutError):
                 async with asyncio.timeout(deadline_s / _SLICES):
                     return await self._reply(number)
-            before, step = step, self._steps.of(number) or 0
+            before, step = step, self._steps.now()
             slices = slices + 1 if step == before else 0
         return None
 
@@ -158,6 +159,14 @@ class Child:
             if answered == number:
                 return dict(reply)
             # Else: the answer to a request whose caller was cancelled.
+
+    def _broke(self) -> bool:
+        """Whether what was called ended the process: by a crash, an exception that no reader may raise, or `exit()`.
+
+        One that has no exit code yet is on its way out: who is killed from outside has no time to close anything first.
+        """
+        code = self._process.returncode
+        return code is None or code > 0 or code in _CRASHES
 
     def _death(self) -> str:
         with suppress(subprocess.TimeoutExpired):

@@ -145,8 +145,8 @@ class HelperDevices:
         """End the helper, so that no handle of ours is open; see `Devices`."""
         async with self._lock:
             held = await self._helpers.close()
-            # Who asks again has reset something, or waited: what went wrong before need not be so any more.
-            self._discover_due_s = 0.0
+            # Who asks again has reset something, or waited: what was so before need not be so any more.
+            self._discover_due_s, self._rests = 0.0, {}
             self._asides.forget_returned()
             return held
 

@@ -25,21 +25,21 @@ def _reading(gpu: GpuId, at_s: float, reply: Any) -> PowerReading:
             gpu=gpu,
             at_s=at_s,
             knobs=tuple(
-                KnobReading(knob=str(name), set_watts=_watts(now), low_watts=_watts(low), high_watts=_watts(high))
+                KnobReading(knob=str(name), set_watts=_number(now), low_watts=_number(low), high_watts=_number(high))
                 for name, now, low, high in reply["knobs"][:_KNOBS_MAX]
             ),
-            enforced_watts=_watts(reply["enforced_watts"]),
-            power_watts=_watts(reply["power_watts"]),
-            temperature_celsius=_watts(reply["temperature_celsius"]),
+            enforced_watts=_number(reply["enforced_watts"]),
+            power_watts=_number(reply["power_watts"]),
+            temperature_celsius=_number(reply["temperature_celsius"]),
             brake=bool(reply["brake"]),
             locked=str(reply["locked"])[:_WORDS_MAX],
-            energy_joules=_watts(reply["energy_joules"]),
+            energy_joules=_number(reply["energy_joules"]),
         )
     except (KeyError, TypeError, ValueError) as error:
         raise DeviceError(f"the helper sent power limits that are none: {error}") from error
 
 
-def _watts(value: object) -> float | None:
+def _number(value: object) -> float | None:
     """A number that can be one; None where there is none. Raises TypeError on anything else."""
     if value is None:
         return None

@@ -2,6 +2,7 @@
 
 import mmap
 import os
+import tempfile
 
 _LOW = 0xFFFFFFFF
 
@@ -19,9 +20,13 @@ class Steps:
     @classmethod
     def shared(cls) -> tuple["Steps", int]:
         """New ones, and the descriptor by which the helper finds them. Raises OSError."""
-        descriptor = os.memfd_create("fleetd-steps")
-        os.ftruncate(descriptor, mmap.PAGESIZE)
-        return cls.at(descriptor), descriptor
+        descriptor = _nameless()
+        try:
+            os.ftruncate(descriptor, mmap.PAGESIZE)
+            return cls.at(descriptor), descriptor
+        except OSError:
+            os.close(descriptor)
+            raise
 
     @classmethod
     def at(cls, descriptor: int) -> "Steps":
@@ -32,7 +37,25 @@ class Steps:
         """This GPU of this request is asked now."""
         self._word[0] = (number & _LOW) << 32 | step
 
+    def now(self) -> tuple[int, int]:
+        """The request that it is in or was in last (its lower 32 bits; 0: none so far), and how far."""
+        word = self._word[0]
+        return word >> 32, word & _LOW
+
     def of(self, number: int) -> int | None:
         """How far it is; None: it has not begun with that request."""
-        word = self._word[0]
-        return word & _LOW if word >> 32 == number & _LOW else None
+        request, step = self.now()
+        return step if request == number & _LOW else None
+
+
+def _nameless() -> int:
+    """A file that nobody else can open. Raises OSError."""
+    # Missing in a Python that was built for an old C library (many that are not the distribution's own are), whatever
+    # this machine has; refused by an old kernel, or by a container's filter of system calls.
+    if hasattr(os, "memfd_create"):
+        try:
+            return os.memfd_create("fleetd-steps")
+        except OSError:
+            pass
+    with tempfile.TemporaryFile() as file:
+        return os.dup(file.fileno())

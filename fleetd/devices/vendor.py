@@ -87,6 +87,8 @@ def _in_turn(request: dict[str, Any], steps: Steps | None) -> Iterator[str]:
         if steps is not None:
             steps.begin(request["id"], step)
         yield gpu
+    if steps is not None:
+        steps.begin(request["id"], len(request["gpus"]))  # what happens from now on is no GPU's doing
 
 
 def _samples(reader: Reader, request: dict[str, Any], steps: Steps | None) -> dict[str, Any]:

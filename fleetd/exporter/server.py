@@ -23,6 +23,8 @@ _REQUESTS_MAX = 8
 """Scrapes served side by side; one more is turned away at once, so that slow readers cannot pile threads up."""
 _REQUEST_S = 10.0
 """A client that has not sent its request and taken the answer by then is hung up on, however busy it looks."""
+_PAUSE_S = 0.5
+"""Between two looks for clients while there are no descriptors left for any."""
 
 
 class Exporter:
@@ -41,6 +43,9 @@ class Exporter:
         self._server.set_app(_app(page))
         self._server.timeout = 0  # a client that has gone again is not waited for
         self._ends, self._end = socket.socketpair()
+        self._either = selectors.DefaultSelector()
+        for wakes in (self._server, self._ends):
+            self._either.register(wakes, selectors.EVENT_READ)
         self._thread = threading.Thread(target=self._serve, name="exporter", daemon=True)
         self._thread.start()
 
@@ -51,18 +56,22 @@ class Exporter:
 
     def close(self) -> None:
         """Stop serving; idempotent. A scrape in progress is not waited for."""
+        with contextlib.suppress(OSError):  # it is closed already
+            self._end.shutdown(socket.SHUT_RDWR)  # which reaches the other end even if a forked process has this one
         self._end.close()
         self._thread.join()
+        self._either.close()
         self._server.server_close()
         self._ends.close()
 
     def _serve(self) -> None:
         """Wait for clients and for `close` alike: `serve_forever` would wake up some times a second for the latter."""
-        with selectors.DefaultSelector() as either:
-            either.register(self._server, selectors.EVENT_READ)
-            either.register(self._ends, selectors.EVENT_READ)
-            while all(key.fileobj is not self._ends for key, _ in either.select()):
-                self._server.handle_request()
+        while all(key.fileobj is not self._ends for key, _ in self._either.select()):
+            self._server.handle_request()
+            if self._server.turned_away:  # whoever knocks still does: without a pause this would take a whole core
+                self._either.unregister(self._server)
+                self._either.select(_PAUSE_S)
+                self._either.register(self._server, selectors.EVENT_READ)
 
 
 class _Server(socketserver.ThreadingMixIn, WSGIServer):
@@ -75,6 +84,8 @@ class _Server(socketserver.ThreadingMixIn, WSGIServer):
     def __init__(self, address: tuple[str, int], handler: type[WSGIRequestHandler], request_s: float) -> None:
         self._request_s = request_s
         self._slots = threading.BoundedSemaphore(_REQUESTS_MAX)
+        self.turned_away = False
+        """Whether the client that came last could not be let in."""
         super().__init__(address, handler)
 
     def server_bind(self) -> None:
@@ -83,21 +94,34 @@ class _Server(socketserver.ThreadingMixIn, WSGIServer):
         self.server_name, self.server_port = str(self.server_address[0]), int(self.server_address[1])
         self.setup_environ()
 
+    def get_request(self) -> tuple[Any, Any]:
+        """Let a client in. Raises OSError, which the caller takes for nobody there: also when descriptors ran out."""
+        self.turned_away = True
+        client = super().get_request()
+        self.turned_away = False
+        return client
+
     def process_request(self, request: Any, client_address: Any) -> None:
         """Serve on a thread, or hang up when there are too many already."""
-        if self._slots.acquire(blocking=False):
-            super().process_request(request, client_address)
-        else:
+        if not self._slots.acquire(blocking=False):
             self.shutdown_request(request)
+            return
+        try:
+            super().process_request(request, client_address)
+        except RuntimeError:  # no thread is to be had: this client is hung up on, and its place is free for the next
+            self._slots.release()
+            raise
 
     def process_request_thread(self, request: Any, client_address: Any) -> None:
         """One request, on its thread."""
         # A limit for the whole of it: with one for each read, a client that sends a byte now and then stays for ever.
         limit = threading.Timer(self._request_s, _hang_up, (request,))
         limit.daemon = True
-        limit.start()
         try:
+            limit.start()
             super().process_request_thread(request, client_address)
+        except RuntimeError:  # no second thread is to be had
+            self.shutdown_request(request)
         finally:
             limit.cancel()
             self._slots.release()

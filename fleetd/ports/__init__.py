@@ -34,8 +34,10 @@ from fleetd.ports.scheduler import Standing as Standing
 # ├── BurnerError        a burn-in could not be started, or left no report
 # ├── UplinkError        no connection to the controller, or it refused
 # ├── StoreError         the disk or the database refused
+# │   └── OtherSchema        a ledger of another version of fleetd: nothing is wrong with it
 # └── ActuatorError      the scheduler refused or could not be reached
 #     └── ActuatorObjection  it was reached, and somebody has to change something before the order can be carried out
+#         └── NoNode         it has no node of the host
 
 
 class PortError(Exception):
@@ -66,6 +68,10 @@ class StoreError(PortError):
     """The disk or the database refused."""
 
 
+class OtherSchema(StoreError):  # noqa: N818 - it says what it is
+    """A ledger that another version of fleetd wrote: nothing is wrong with it, and this version cannot read it."""
+
+
 class ActuatorError(PortError):
     """The scheduler refused or could not be reached."""
 
@@ -80,6 +86,10 @@ class ActuatorObjection(ActuatorError):  # noqa: N818 - it is an answer, not an 
 
     The message says what stands in the way (somebody else's drain, a node that it does not know) and what to do.
     """
+
+
+class NoNode(ActuatorObjection):
+    """The scheduler has no node that is this host's alone: there is none of its name, or another host claims it."""
 
 
 # ── time ────────────────────────────────────────────────────────────────────────────────────────────────────────────

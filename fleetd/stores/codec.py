@@ -189,5 +189,5 @@ class _JobEndedEntry(TypedDict):
 def _guard(build: Any, what: str) -> Any:
     try:
         return build()
-    except (msgspec.MsgspecError, KeyError, TypeError) as error:
+    except (msgspec.MsgspecError, KeyError, TypeError, ValueError) as error:
         raise StoreError(f"the store holds a {what} that this version cannot read: {error}") from error

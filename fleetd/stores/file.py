@@ -3,8 +3,9 @@
 import errno
 import fcntl
 import os
+import sqlite3
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
@@ -55,6 +56,31 @@ def see_it_is_no_stump(path: Path) -> None:
         return  # there is none: a first start; or it cannot be looked at, which opening it will say
     if empty:
         raise StoreError(f"{path}: empty; restore a backup of it, or remove it to begin without any history")
+
+
+def begin(path: Path) -> None:
+    """Make a ledger if there is no file of that name: SQLite's first page, without any table, all at once.
+
+    SQLite itself makes an empty file first. A first start that is killed or finds no room then would leave one, which
+    nobody could tell from a ledger that was lost. Raises StoreError.
+    """
+    part = path.with_name(f".{path.name}.new")
+    try:
+        if path.exists():
+            return
+        # Of a ledger that was taken away, too: its log would be played on the new one.
+        for old in (part, *(Path(f"{of}-{kind}") for of in (part, path) for kind in ("journal", "wal", "shm"))):
+            old.unlink(missing_ok=True)
+        with closing(sqlite3.connect(part)) as new:
+            new.execute("PRAGMA journal_mode=WAL")
+        part.rename(path)
+    except sqlite3.Error as error:
+        raise StoreError(one_line(path, error)) from error
+    except OSError as error:
+        raise StoreError(f"{path}: {error.strerror}") from error
+    finally:
+        with suppress(OSError):
+            part.unlink(missing_ok=True)
 
 
 def see_it_is_whole(connection: sa.Connection, path: Path, *, everything: bool = False) -> None:

@@ -2,7 +2,7 @@
 
 import os
 import sqlite3
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -53,12 +53,13 @@ class _Body:
     fleet: FleetRecord | None
 
 
-def prune(path: Path, *, before_s: float) -> Pruned:
+def prune(path: Path, *, before_s: float, go_on: Callable[[], bool] = lambda: True) -> Pruned:
     """Take entries, findings and finished orders away that are older than a wall time, beside a running controller.
 
     What stays whatever its age: the newest entry; hosts, the fleet's record, spools and open orders as they are; the
     entries and findings that open holds, charges, incidents and strikes rest on. Where the journal now begins, its
     chain and the hosts as they were then are kept, so that it can still be checked, rehearsed and reported on.
+    `go_on` is asked after each page; the ledger is whole wherever it ends.
 
     Raises StoreError, also for a journal that is damaged: it is left as it is, so that nothing hides the damage.
     """
@@ -77,7 +78,7 @@ def prune(path: Path, *, before_s: float) -> Pruned:
                 page = _prune_page(connection, path, before_s, pinned)
             entries, evidence = entries + page.entries, evidence + page.findings
             carried_out, kept = carried_out + page.orders, kept + page.kept
-            if page.entries + page.kept < PAGE:
+            if page.entries + page.kept < PAGE or not go_on():
                 return Pruned(entries=entries, findings=evidence, orders=carried_out, kept=kept)
     finally:
         engine.dispose()

@@ -22,7 +22,7 @@ from fleetd.model.journal import JournalEntry, OrderRecord, SpoolProgress, Store
 from fleetd.model.order import Quarantine
 from fleetd.ports import StoreError
 from fleetd.stores import codec, upgrade
-from fleetd.stores.file import engine_of, one_line, see_it_is_no_stump, see_it_is_whole
+from fleetd.stores.file import begin, engine_of, one_line, see_it_is_no_stump, see_it_is_whole
 from fleetd.stores.memory import (
     JOB_ENDS_KEPT,
     JOBS_HEARD_KEPT,
@@ -49,6 +49,8 @@ class SqlStore:
         Raises StoreError when it cannot, when a newer version wrote it, or when the file is there and empty.
         """
         self._path = path
+        if not read_only:
+            begin(path)
         see_it_is_no_stump(path)
         self._engine = engine_of(path, read_only=read_only)
         self._writing = self._engine.execution_options(immediate=True)
@@ -61,7 +63,7 @@ class SqlStore:
                     else:
                         upgrade.upgrade(connection, path)
                 except StoreError as error:
-                    raise StoreError(f"{path}: {error}") from error
+                    raise type(error)(f"{path}: {error}") from error
         except StoreError:
             self._engine.dispose()
             raise

@@ -10,7 +10,7 @@ from alembic.runtime.migration import MigrationContext
 from alembic.script import ScriptDirectory
 from alembic.util.exc import CommandError
 
-from fleetd.ports import StoreError
+from fleetd.ports import OtherSchema, StoreError
 
 _log = structlog.get_logger(__name__)
 
@@ -40,12 +40,15 @@ def schema_of(connection: sa.Connection) -> str | None:
 
 
 def check(connection: sa.Connection) -> None:
-    """See that the ledger can be read as it is. Raises StoreError: what it is instead, and what to do."""
+    """See that the ledger can be read as it is. Raises StoreError: what it is instead, and what to do.
+
+    OtherSchema when another version wrote it.
+    """
     found, ours = schema_of(connection), head()
     if found is None:
         raise StoreError("an empty ledger")
     if found != ours:
-        raise StoreError(_mismatch(found))
+        raise OtherSchema(_mismatch(found))
 
 
 def upgrade(connection: sa.Connection, path: Path) -> None:
@@ -57,7 +60,7 @@ def upgrade(connection: sa.Connection, path: Path) -> None:
     if found == ours:
         return
     if found is not None and found not in {script.revision for script in _scripts().walk_revisions()}:
-        raise StoreError(_mismatch(found))
+        raise OtherSchema(_mismatch(found))
     config = _config()
     config.attributes["connection"] = connection
     meta = "meta" in sa.inspect(connection).get_table_names()

@@ -199,6 +199,18 @@ class SlurmCluster:
         wait_until(lambda: self.job(job, "JobState") not in {"", "PENDING", "CONFIGURING"}, f"job {job} starts")
         return job
 
+    def array(self, tasks: int) -> str:
+        """Submit an array of so many jobs, each on a node of its own; returns its id when all of them run."""
+        words = ("sbatch", "--parsable", "-o", "/dev/null", f"--array=0-{tasks - 1}", "--exclusive")
+        array = self.run(*words, "--wrap", "sleep 300")
+        running = ("squeue", "-h", "-t", "RUNNING", "-o", "%i", "-j", array)
+        wait_until(lambda: len(self.run(*running).split()) == tasks, f"all of array {array} run")
+        return array
+
+    def jobs_on(self, node: str) -> list[str]:
+        """The jobs that run on a node, as users name them."""
+        return self.run("squeue", "-h", "-t", "RUNNING", "-o", "%i", "-w", node).split()
+
     def job(self, job: str, field: str) -> str:
         """One field of a job; empty: it has none, or Slurm has forgotten the job."""
         text = self.run("scontrol", "show", "job", job)

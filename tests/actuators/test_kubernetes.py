@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from fleetd.actuators import kubernetes_api
 from fleetd.actuators.config import KubernetesConfig, NodeNames
 from fleetd.actuators.kubernetes import CONDITION, CORDONED, ORDER, TAINT, Kubernetes
 from fleetd.actuators.kubernetes_api import Api
@@ -54,12 +55,12 @@ def _config(cluster: Cluster, tmp_path: Path) -> Iterator[KubernetesConfig]:
         yield KubernetesConfig(kind="kubernetes", server=server, token=tmp_path / "token", timeout_seconds=30)
 
 
-def api(config: KubernetesConfig, clock: StillClock | None = None) -> Api:
-    return Api(config, clock=clock or StillClock(), run_blocking=run_blocking)
+def api(config: KubernetesConfig) -> Api:
+    return Api(config, run_blocking=run_blocking)
 
 
 def kubernetes(config: KubernetesConfig, clock: StillClock | None = None) -> Kubernetes:
-    return Kubernetes(config, api=api(config, clock), clock=clock or StillClock())
+    return Kubernetes(config, api=api(config), clock=clock or StillClock())
 
 
 def quarantine(host: str = "n1", number: int = 1, drain: Drain = Drain.JOB_END) -> Quarantine:
@@ -91,12 +92,24 @@ def test_a_node_is_closed_in_one_change_and_given_back_as_it_was(cluster: Cluste
     assert condition(node) == "True"
     version = node["metadata"]["resourceVersion"]
     assert do(kubernetes(config), quarantine()).done  # another process
-    assert int(node["metadata"]["resourceVersion"]) == int(version) + 1, "the condition alone is written again"
+    assert node["metadata"]["resourceVersion"] == version, "nothing is written again"
     assert do(kubernetes(config), release()).done
     assert node["spec"] == before
     assert node["metadata"]["annotations"] == {"a": "b"}
     assert condition(node) == "False"
     assert "no cordon of fleetd" in do(kubernetes(config), release()).why
+
+
+def test_a_condition_tells_since_when_it_is_so(cluster: Cluster, config: KubernetesConfig) -> None:
+    def since() -> list[str]:
+        found = cluster.nodes["n1"]["status"]["conditions"]
+        return [one["lastTransitionTime"] for one in found if one["type"] == CONDITION]
+
+    do(kubernetes(config), quarantine())
+    do(kubernetes(config, StillClock(wall=NOW_S + 60)), quarantine(number=3))  # for another reason
+    assert since() == ["2026-01-01T00:00:00Z"]
+    do(kubernetes(config, StillClock(wall=NOW_S + 120)), release(number=4))
+    assert since() == ["2026-01-01T00:02:00Z"]
 
 
 def test_a_cordon_of_somebody_else_stays(cluster: Cluster, config: KubernetesConfig) -> None:
@@ -184,6 +197,12 @@ def test_what_stands_is_read_page_by_page(cluster: Cluster, config: KubernetesCo
     }
 
 
+def test_a_list_without_end_is_left(config: KubernetesConfig, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(kubernetes_api, "_PAGES_MAX", 1)
+    with pytest.raises(ActuatorError, match="goes on and on"):
+        asyncio.run(kubernetes(config).standing([HostName("n1")]))
+
+
 # ── a server that refuses ───────────────────────────────────────────────────────────────────────────────────────────
 
 
@@ -222,6 +241,15 @@ def test_missing_rights_are_told(cluster: Cluster, config: KubernetesConfig, tmp
         do(kubernetes(config), quarantine())
     with pytest.raises(ActuatorError, match="No such file"):
         do(kubernetes(replace(config, token=tmp_path / "gone")), quarantine())
+
+
+@pytest.mark.parametrize("token", ["a\rb", "two words", "caf\u00e9", "a\x00b", "x" * 70_000, ""])
+def test_a_token_that_cannot_be_one_fails_the_attempt_and_is_not_sent(
+    config: KubernetesConfig, tmp_path: Path, token: str
+) -> None:
+    (tmp_path / "odd").write_text(token)
+    with pytest.raises(ActuatorError, match=r"odd: (a token is|must hold) one"):
+        do(kubernetes(replace(config, token=tmp_path / "odd")), quarantine())
 
 
 def test_a_server_that_is_away_is_an_error(config: KubernetesConfig) -> None:

@@ -3,6 +3,7 @@
 import asyncio
 import os
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -17,7 +18,7 @@ from fleetd.actuators.slurm import Slurm
 from fleetd.actuators.slurm_jobs import SlurmJobs
 from fleetd.actuators.slurm_text import expand, nodes, seconds
 from fleetd.model.ids import HostName, OrderId
-from fleetd.model.order import Quarantine, Release
+from fleetd.model.order import Drain, Quarantine, Release
 from fleetd.ports import ActuatorError, ActuatorObjection, Receipt
 from tests.actuators.test_kubernetes import StillClock
 
@@ -126,6 +127,43 @@ def test_what_was_seen_too_long_ago_is_not_acted_on(make: Make, tmp_path: Path) 
     with pytest.raises(ActuatorError, match="too slowly to act on"):
         do(make(f'if [ "$1" = update ]; then touch changed; fi\n{shows(OPEN)}', clock=Slow(), timeout_s=15))
     assert not (tmp_path / "changed").exists()
+
+
+@pytest.mark.parametrize(
+    ("said", "objection", "words"),
+    [
+        ("Requested operation is presently disabled for job 7", True, r"cannot be requeued: 7 \(.*disabled"),
+        ("Job is pending execution for job 7", False, "scontrol requeue 7: Job is pending execution"),
+    ],
+)
+def test_a_job_that_does_not_leave_keeps_no_other(
+    said: str, objection: bool, words: str, make: Make, tmp_path: Path
+) -> None:
+    script = f"""
+        case "$*" in
+            *noheader*) echo '7|RUNNING'; echo '8_3|RUNNING'; echo '9+1|STOPPED'; echo '5|COMPLETED';;
+            "requeue 7") echo "{said}" >&2; exit 1;;
+            requeue*) echo "$2" >> requeued;;
+            *) {shows(BY_OURS)}
+;;
+        esac"""
+    with pytest.raises(ActuatorError, match=words) as caught:
+        do(make(script), replace(QUARANTINE, drain=Drain.NOW))
+    assert isinstance(caught.value, ActuatorObjection) is objection
+    assert (tmp_path / "requeued").read_text().split() == ["8_3", "9"]
+
+
+def test_a_job_in_a_state_of_a_later_slurm_keeps_its_node_and_is_told(make: Make, tmp_path: Path) -> None:
+    script = f"""
+        case "$*" in
+            *noheader*) echo '7|HIBERNATING';;
+            requeue*) touch requeued;;
+            *) {shows(BY_OURS)}
+;;
+        esac"""
+    with pytest.raises(ActuatorObjection, match=r"7 \(its state is not understood: HIBERNATING\)"):
+        do(make(script), replace(QUARANTINE, drain=Drain.NOW))
+    assert not (tmp_path / "requeued").exists()
 
 
 @pytest.mark.parametrize("line", ["7|COMPLETED|0:01", "7|COMPLETED|soon|h01", "7|FAILED|0:01|h[01"])

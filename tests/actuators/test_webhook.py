@@ -1,9 +1,11 @@
 """The webhook against a receiver that checks what it is sent, as a site's own would."""
 
 import asyncio
+import contextlib
 import hashlib
 import hmac
 import json
+import socket
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -156,3 +158,26 @@ def test_pages_go_to_the_webhook_and_the_rest_to_the_scheduler(secret: Path, tmp
     recorded = [json.loads(line)["order"] for line in (tmp_path / "orders.jsonl").read_text().splitlines()]
     assert recorded == ["h01/1/quarantine", "h01/3/release"]
     assert asyncio.run(routed.standing([HostName("h01")])) == {}
+
+
+@pytest.mark.parametrize("begun", [b"HTTP/1.1 200 OK\r\nX-Slow: ", b"HTTP/1.1 200 OK\r\n\r\n"], ids=["head", "body"])
+def test_a_server_that_never_ends_its_answer_is_left(secret: Path, begun: bytes) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+
+        def drip() -> None:
+            with server.accept()[0] as client, contextlib.suppress(OSError):
+                client.recv(1 << 16)
+                client.sendall(begun)
+                while not over.wait(0.1):  # each well within what a single read may take
+                    client.sendall(b"a")
+
+        over = threading.Event()
+        thread = threading.Thread(target=drip, daemon=True)
+        thread.start()
+        config = WebhookConfig(url=f"http://127.0.0.1:{server.getsockname()[1]}/", secret=secret, timeout_seconds=1)
+        try:
+            with pytest.raises(ActuatorError, match="has not ended its answer in 1 s"):
+                asyncio.run(Webhook(config, clock=StillClock(), run_blocking=run_blocking).carry_out(QUARANTINE))
+        finally:
+            over.set()
+            thread.join(10)

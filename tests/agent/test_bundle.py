@@ -2,9 +2,11 @@
 
 import io
 import json
+import socket
 import sqlite3
 import sys
 import tarfile
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -103,6 +105,36 @@ def _host(tmp_path: Path) -> Path:
 def run(host: Path, *options: str) -> Result:
     words = ["--config", str(host / "agent.yaml"), "--socket", str(host / "none.sock"), *options]
     return CliRunner().invoke(command, words)
+
+
+@pytest.mark.parametrize(
+    ("answer", "said"),
+    [
+        (b"HTTP/1.0 200 OK\r\n\r\nfleetd_gpu_info 1\n", ""),
+        (b"SSH-2.0-OpenSSH_9.9\r\n", "speaks no HTTP"),
+        (b"HTTP/1.0 403 Forbidden\r\n\r\n", "answers 403"),
+    ],
+)
+def test_the_metrics_are_asked_of_this_host_and_not_of_a_proxy(
+    host: Path, monkeypatch: pytest.MonkeyPatch, answer: bytes, said: str
+) -> None:
+    monkeypatch.setenv("http_proxy", "http://127.0.0.1:9")
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        config = host / "agent.yaml"
+        config.write_text(config.read_text().replace("127.0.0.1:9\n", f"127.0.0.1:{server.getsockname()[1]}\n"))
+
+        def serve() -> None:
+            with server.accept()[0] as client:
+                client.recv(4096)
+                client.sendall(answer)
+
+        thread = threading.Thread(target=serve, daemon=True)
+        thread.start()
+        result = run(host, "--out", str(host / "b.tar.gz"), "--json", "-")
+        thread.join(10)
+    assert result.exit_code == 0, result.output
+    assert said in json.loads(result.stdout)["missing"].get("metrics.txt", "")
+    assert (opened(host / "b.tar.gz").get("metrics.txt") == b"fleetd_gpu_info 1\n") is (not said)
 
 
 @pytest.mark.parametrize("suffix", ["tar.zst", "tar.gz"])

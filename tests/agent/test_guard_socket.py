@@ -135,6 +135,20 @@ def test_the_socket_lies_beside_the_status_socket_and_nothing_else_is_removed(tm
     assert path.read_text() == "mine"
 
 
+def test_a_second_agent_leaves_the_first_ones_socket_alone(tmp_path: Path) -> None:
+    first, second = Rig(tmp_path / "s"), Rig(tmp_path / "s")
+
+    async def story() -> None:
+        assert await first.server.start()
+        assert await second.server.start() is False
+        await second.server.close()
+        assert (await first.say(line_of(FINDING)))["ok"]
+        await first.server.close()
+
+    asyncio.run(story())
+    assert len(first.spool.findings) == 1
+
+
 def test_open_devices_are_told_by_their_numbers() -> None:
     with Path("/dev/null").open("rb"):
         assert (1, 3) in open_devices(os.getpid())

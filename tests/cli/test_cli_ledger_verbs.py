@@ -30,7 +30,11 @@ def test_holds_are_listed_placed_and_released(run: Run) -> None:
     assert [(h["host"], h["reason"]) for h in mine] == [("h01", "fan")]
     assert run("hold", "release", "h01", "--reason", "please").exit_code == 1  # fleetd's own still asks for a proof
     assert "probation" in run("hold", "release", "h01", "--reason", "looked", "--override").stdout
-    assert run("hold", "list", "--host", "h01").stdout == "no hold is on any host\n"
+    # What a filter leaves out is not said to be nowhere: h02 is still charged.
+    assert run("hold", "list", "--host", "h01").stdout == "no hold is on h01\n"
+    assert run("hold", "list", "--owner", "operator:bob").stdout == "no hold of operator:bob is on any host\n"
+    unknown = run("hold", "list", "--host", "h1")
+    assert (unknown.exit_code, "no host 'h1'" in unknown.stderr) == (1, True)
 
 
 def test_the_audit_trail_says_who_what_why_before_and_after(run: Run) -> None:
@@ -57,7 +61,12 @@ def test_the_audit_trail_says_who_what_why_before_and_after(run: Run) -> None:
     every = json.loads(run("audit", "--host", "h02", "--everything", "--json", "-").stdout)["entries"]
     assert [e["event"] for e in every] == ["AgentConnected", "FindingReceived", "Rejudged"]
     assert every[0]["who"] is None
-    assert "--limit shows more" in run("audit", "--limit", "1").stdout
+    assert "only the oldest 1 are shown" in run("audit", "--limit", "1").stdout
+    assert "are shown" not in run("audit", "--limit", "3").stdout, "these are all"
+    cut = json.loads(run("audit", "--limit", "2", "--json", "-").stdout)
+    assert (len(cut["entries"]), cut["more"], found["more"]) == (2, True, False)
+    wrong = run("audit", "--event", "OperatorRelease")
+    assert (wrong.exit_code, "did you mean OperatorReleased?" in wrong.stderr) == (2, True)
     assert run("audit", "--last", "soon").exit_code == 2
 
 

@@ -120,6 +120,8 @@ def test_a_day_of_an_operator(run: Run) -> None:
     assert (ended.exit_code, ended.stdout) == (0, "h01 is probation: noted that job 4711 failed\n")
     assert "job 4711 failed after 12 seconds" in run("host", "explain", "h01").stdout
     assert run("job", "ended", "h01", "4711", "--failed", "--ran", "nan").exit_code == 2
+    nameless = run("job", "ended", "h01", " ", "--ok", "--ran", "1")
+    assert (nameless.exit_code, "name the job that ended" in nameless.stderr) == (1, True)
     assert run("job", "ended", "h99", "4711", "--ok", "--ran", "1").exit_code == 1
     assert run("incident", "list").stdout == "no incident is open\n"
     assert run("incident", "close", "storm/x/1", "--reason", "r", "--acquit").exit_code == 1

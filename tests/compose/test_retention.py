@@ -8,6 +8,7 @@ import pytest
 from fleetd.compose.controller import LEDGER, retain
 from fleetd.model.event import JobEnded
 from fleetd.model.ids import HostName
+from fleetd.stores import keep
 from fleetd.stores.retention import RetentionConfig
 from fleetd.stores.sql import SqlStore
 from tests.agent.fakes_agent import FakeClock
@@ -48,6 +49,17 @@ def test_what_is_older_goes_once_a_day(tmp_path: Path) -> None:
     ledger_of_ten_days(tmp_path, clock.wall_s())
     run_for(clock, tmp_path, RetentionConfig(keep_days=4.5))
     assert jobs_left(tmp_path) == ["j3", "j2", "j1"]
+
+
+def test_a_stop_waits_for_the_page_at_hand_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    ledger_of_ten_days(tmp_path, 1000.0 + DAY)
+    monkeypatch.setattr(keep, "PAGE", 2)
+    pages = iter([True, False])
+    ended = keep.prune(tmp_path / LEDGER, before_s=1000.0 + 30 * DAY, go_on=lambda: next(pages))
+    assert ended.entries + ended.kept == 4
+    assert len(jobs_left(tmp_path)) > 1
+    keep.prune(tmp_path / LEDGER, before_s=1000.0 + 30 * DAY)
+    assert jobs_left(tmp_path) == ["j1"], "the newest always stays"
 
 
 def test_everything_stays_when_nothing_else_is_asked_for(tmp_path: Path) -> None:

@@ -62,6 +62,9 @@ def test_each_scheduler_is_understood(tmp_path: Path) -> None:
         ('actuator: {kind: webhook, url: "https://me:pw@site/", secret: /x}\n', "names no user"),
         ('pages: {url: "ftp://site/", secret: /x}\n', "no address such as https"),
         ('pages: {url: "https://[", secret: /x}\n', "no address"),
+        ('pages: {url: "https://a..b/", secret: /x}\n', "no address"),
+        ('pages: {url: "https://site/é", secret: /x}\n', "write them as %XX"),
+        ('pages: {url: "https://site/a b", secret: /x}\n', "write them as %XX"),
         ("scheduler: {jobs_seconds: 0}\n", "jobs_seconds: must be at least 1"),
     ],
 )

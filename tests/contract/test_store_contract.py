@@ -381,3 +381,8 @@ def test_a_ledger_in_a_missing_folder_is_refused(tmp_path: Path) -> None:
 def test_a_text_that_is_no_entry_is_a_store_error(text: str) -> None:
     with pytest.raises(StoreError, match="cannot read"):
         codec.load_entry(text)
+
+
+def test_an_entry_of_no_time_is_a_store_error() -> None:
+    with pytest.raises(StoreError, match="cannot read"):
+        codec.load_entry('{"at_s":"noon"}')

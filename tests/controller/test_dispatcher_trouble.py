@@ -9,7 +9,7 @@ import pytest
 from fleetd.controller.dispatcher import Dispatcher, DispatcherConfig
 from fleetd.model.ids import HostName, OrderId
 from fleetd.model.order import FleetOrder, Notify, Order, Quarantine
-from fleetd.ports import ActuatorError, ActuatorObjection, Receipt, Standing, StoreError
+from fleetd.ports import ActuatorError, ActuatorObjection, NoNode, Receipt, Standing, StoreError
 from fleetd.stores.memory import MemoryStore
 from tests.controller.test_controller import settled
 
@@ -245,6 +245,17 @@ def test_an_order_in_trouble_that_is_not_meant_any_more_is_void() -> None:
         await scene.clock.go(1)
         await settled(lambda: scene.dispatcher.void_total == 1)
         assert len(scene.scheduler.tried) == 1
+
+    play(story)
+
+
+def test_a_node_that_there_is_none_of_is_told_unless_nobody_needs_it() -> None:
+    async def story(scene: Scene) -> None:
+        scene.scheduler.answers |= dict.fromkeys([HostName("h"), HostName("gone")], NoNode("no such node"))
+        scene.dispatcher.void_without_node = lambda order: "it is retired" if order.host == "gone" else None
+        scene.dispatcher.issue([quarantine("gone"), quarantine("h")])
+        await settled(lambda: scene.told == [("h/1/quarantine", "no such node")])
+        assert (scene.dispatcher.open_orders, scene.dispatcher.void_total) == (1, 1)
 
     play(story)
 

@@ -172,6 +172,19 @@ def test_a_job_of_very_many_hosts_counts_once_on_each_over_a_restart() -> None:
     play(scene)
 
 
+def test_a_retired_host_claims_no_ends_of_jobs() -> None:
+    async def scene() -> None:
+        store, scheduler = MemoryStore(), Watched()
+        async with watching(store, scheduler) as controller:
+            await qualify(controller)
+            await controller.desk.retire(OPERATOR, H01, "renamed")
+            scheduler.ends = [job("1")]
+            await controller.scheduler_watch.hear(scheduler)
+        assert job_ends(store) == []
+
+    play(scene)
+
+
 def test_a_scheduler_that_is_away_is_looked_at_again() -> None:
     async def scene() -> None:
         scheduler = Watched()

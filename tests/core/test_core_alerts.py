@@ -50,6 +50,15 @@ def test_the_host_is_found_by_the_usual_labels(labels: dict[str, str], host: str
     assert one(labels).host == host
 
 
+def test_alerts_without_a_fingerprint_are_told_apart_however_long_their_names_are() -> None:
+    ids = set()
+    for name in ("A" * 150 + "1", "A" * 150 + "2"):
+        for begun in ("2026-11-30T10:00:00Z", "2026-11-30T11:00:00Z"):
+            ids.add(one({"alertname": name, "host": "h"}, fingerprint=None, startsAt=begun).id)
+    assert len(ids) == 4
+    assert max(map(len, ids)) <= 80, "it is part of the id of a finding"
+
+
 @pytest.mark.parametrize(
     ("severity", "means"),
     [("critical", Severity.ERROR), ("PAGE", Severity.ERROR), ("info", Severity.INFO), ("?", Severity.WARNING)],

@@ -2,7 +2,7 @@
 
 import pytest
 
-from fleetd.core.intent import held_back, void_since
+from fleetd.core.intent import held_back, void_since, void_without_node
 from fleetd.model.event import (
     AutomationResumed,
     AutomationStopped,
@@ -13,6 +13,7 @@ from fleetd.model.event import (
     OperatorQuarantined,
     OperatorReleased,
     OperatorRepairs,
+    OperatorRetires,
     TimePassed,
 )
 from fleetd.model.finding import FaultClass, Verdict
@@ -38,6 +39,15 @@ def test_a_quarantine_waits_while_automation_is_stopped_and_no_longer() -> None:
     d, order = condemned()
     assert held_back(order, d.host, None) is None
     assert held_back(order, d.host, STOPPED) == "automation is stopped by ann: roll-out"
+
+
+def test_only_a_retired_host_needs_no_node() -> None:
+    d, order = condemned()
+    assert void_without_node(order, d.host) is None
+    assert void_without_node(order, None) is None
+    d.send(OperatorRetires(host=H1, who="ann", reason="sold"))
+    assert void_without_node(order, d.host) is not None
+    assert void_since(order, d.host) is None, "where it has a node, that is closed: its hold stays"
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fleetd.core.report import report
-from fleetd.core.sums import DAY_S, DIVISIONS, MAX_DAYS, Report, Sums, percentile, rates
+from fleetd.core.sums import DAY_S, DEFINITIONS, DIVISIONS, MAX_DAYS, Rates, Report, Sums, percentile, rates
 from fleetd.model.fact import BEGINNING, Fact, Kind
 from fleetd.model.host import Lifecycle
 from fleetd.model.ids import HostName
@@ -272,3 +272,10 @@ def test_one_kind_that_changes_is_counted_where_it_was() -> None:
         ("inference", 20 * H),
         ("train", 10 * H),
     ]
+
+
+def test_every_rate_is_defined_in_words_and_nothing_else_is() -> None:
+    sums, figures = ({field.name for field in fields(kind)} for kind in (Sums, Rates))
+    assert set(DEFINITIONS) <= sums | figures, "a definition is found under the name of its figure"
+    of_times = {name.replace("_median", "").replace("_p90", "") for name in figures}
+    assert of_times <= set(DEFINITIONS)

@@ -193,18 +193,18 @@ def test_when_every_gpu_refuses_the_library_is_started_anew(tmp_path: Path) -> N
     run(case())
 
 
-def test_a_helper_that_dies_is_replaced(tmp_path: Path) -> None:
+def test_a_helper_that_dies_is_replaced_and_the_gpu_that_ended_it_costs_the_others_nothing(tmp_path: Path) -> None:
     async def case() -> None:
         async with bench(tmp_path, gpus=2) as host:
             await host.devices.sample()
             host.tell(0, die=9)
-            with pytest.raises(DeviceError, match="ended with exit code 9"):
-                await host.devices.sample()
+            assert await host.answering() == ["GPU-1"]
+            assert host.devices.troubles["GPU-0"].startswith("the helper ended with exit code 9")
             host.tell(0, die=None)
             host.clock.now_s += 1.0
             assert await host.answering() == ["GPU-0", "GPU-1"]
-            os.kill(int(host.lines(".starts")[1]), signal.SIGKILL)
-            await gone(int(host.lines(".starts")[1]))
+            os.kill(host.devices.helpers[0], signal.SIGKILL)
+            await gone(host.devices.helpers[0])
             with pytest.raises(DeviceError, match="exit code -9"):
                 await host.devices.sample()
 

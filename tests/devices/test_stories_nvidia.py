@@ -57,6 +57,19 @@ def test_s42_a_driver_that_became_slow_is_asked_less_often(tmp_path: Path) -> No
     run(case())
 
 
+def test_what_a_slow_gpu_said_before_a_reset_is_not_told_after_it(tmp_path: Path) -> None:
+    async def case() -> None:
+        async with bench(tmp_path, replace(CONFIG, call_deadline_seconds=20.0), gpus=1) as host:
+            (first,) = await host.devices.sample()
+            host.devices._rests["GPU-0"] = (first, host.clock.now_s + 5.0)
+            await host.devices.close()
+            host.clock.now_s += 1.0
+            (second,) = await host.devices.sample()
+            assert second.at_s > first.at_s
+
+    run(case())
+
+
 def test_s44_after_close_no_process_of_ours_holds_the_gpus(tmp_path: Path) -> None:
     async def case() -> None:
         async with bench(tmp_path) as host:

@@ -240,6 +240,49 @@ def test_a_job_is_told_to_leave_at_its_checkpoint_and_sent_away_when_its_time_is
     assert cluster.job(other, "Restarts") == "1"
 
 
+def test_a_task_of_an_array_is_sent_away_and_the_others_run_on(cluster: SlurmCluster) -> None:
+    array = cluster.array(3)
+    # One of the tasks has the number of the array: for it alone the two ways to name a job differ.
+    node = next(node for node in cluster.names if cluster.jobs_on(node) == [f"{array}_2"])
+    assert cluster.job(f"{array}_2", "JobId") == array
+    checkpoint = quarantine(node, drain=Drain.CHECKPOINT, issued_at_s=now_s())
+    assert not do(slurm(cluster), checkpoint).done
+    assert [cluster.job(f"{array}_{task}", "AdminComment")[:7] for task in range(3)] == ["", "", "fleetd:"]
+    wait_until(gone(slurm(cluster), quarantine(node, drain=Drain.NOW)), "no job is left")
+    assert [cluster.job(f"{array}_{task}", "Restarts") for task in range(3)] == ["0", "0", "1"]
+    assert [cluster.job(f"{array}_{task}", "JobState") for task in range(2)] == ["RUNNING"] * 2
+
+
+def test_a_part_of_a_heterogeneous_job_is_told_by_itself_and_leaves_with_the_others(cluster: SlurmCluster) -> None:
+    job = cluster.submit("sleep 300", "-w", "h01", ":", "-w", "h02")
+    wait_until(lambda: cluster.jobs_on("h02") == [f"{job}+1"], "its second part runs")
+    assert not do(slurm(cluster), quarantine("h02", drain=Drain.CHECKPOINT, issued_at_s=now_s())).done
+    assert cluster.job(f"{job}+1", "AdminComment").startswith("fleetd:h02/1/quarantine: leave h02")
+    wait_until(gone(slurm(cluster), quarantine("h02", drain=Drain.NOW)), "no job is left")
+    assert cluster.job(f"{job}+1", "JobState") == "PENDING"
+    assert cluster.jobs_on("h01") == []
+
+
+@pytest.mark.parametrize("stop", [("scancel", "--full", "--signal=STOP"), ("scontrol", "suspend")])
+def test_a_job_that_stands_still_is_not_overlooked(cluster: SlurmCluster, stop: tuple[str, ...]) -> None:
+    job = cluster.submit("sleep 300", "-w", "h01")
+    cluster.run(*stop, job)
+    wait_until(
+        lambda: cluster.run("squeue", "-h", "-o", "%T", "-j", job) in {"STOPPED", "SUSPENDED"}, "it stands still"
+    )
+    order = quarantine("h01", drain=Drain.NOW)
+    assert not do(slurm(cluster), order).done
+    wait_until(gone(slurm(cluster), order), "no job is left")
+    assert cluster.job(job, "JobState") == "PENDING"
+
+
+def test_a_job_that_is_over_does_not_keep_a_node(cluster: SlurmCluster) -> None:
+    for script in ("true", "exit 3"):
+        job = cluster.submit(script, "-w", "h01")
+        wait_until(lambda job=job: cluster.job(job, "JobState") in {"COMPLETED", "FAILED"}, "it ended")
+    wait_until(gone(slurm(cluster), quarantine("h01", drain=Drain.NOW)), "no job is left")
+
+
 def test_the_ends_of_jobs_are_heard_of_once_a_node(cluster: SlurmCluster) -> None:
     good = cluster.submit("true", "-w", "h01")
     bad = cluster.submit("exit 3", "-N2", "-w", "h[02-03]")

@@ -16,6 +16,8 @@ from tests.e2e.test_story import fleetd, hosts, state, wait_until
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(400)]
 
 GOOD = HostPlan(name="h01", gpus=4)
+GHOST = HostPlan(name="ghost", gpus=1)
+"""Slurm has no node of this name."""
 BAD = HostPlan(name="h02", gpus=4, fault="gpu=2,fault=F03,rate=0.3")
 
 
@@ -25,7 +27,7 @@ def _fleet(tmp_path: Path, cluster: SlurmCluster) -> Iterator[Loopback]:
         "actuator": {"kind": "slurm", "conf": str(cluster.conf), "timeout_seconds": 30},
         "scheduler": {"compare_seconds": 2, "jobs_seconds": 1},
     }
-    with Loopback(tmp_path, (GOOD, BAD), now_s=RealClock().wall_s(), controller=more) as fleet:
+    with Loopback(tmp_path, (GOOD, BAD, GHOST), now_s=RealClock().wall_s(), controller=more) as fleet:
         yield fleet
 
 
@@ -35,7 +37,8 @@ def explained(fleet: Loopback, host: str) -> str:
 
 def test_a_bad_gpu_is_drained_in_slurm_and_its_host_comes_back_proven(fleet: Loopback, cluster: SlurmCluster) -> None:
     job = cluster.submit("sleep 8", "-w", "h02")
-    fleet.start_all()
+    for name in ("controller", "h01", "h02"):
+        fleet.start(name)
     wait_until(lambda: "DRAIN" in cluster.state("h02"), "the bad host is drained")
     reason = cluster.show("h02", "Reason")
     (hold,) = hosts(fleet)["h02"].holds
@@ -68,6 +71,19 @@ def test_a_bad_gpu_is_drained_in_slurm_and_its_host_comes_back_proven(fleet: Loo
     assert json.loads(released.stdout)["holds"] == []
     wait_until(lambda: cluster.state("h02") == "IDLE", "the host is open again")
     assert cluster.job(cluster.submit("true", "-w", "h02"), "JobState") in {"RUNNING", "COMPLETED", "COMPLETING"}
+
+
+def test_a_host_without_a_node_is_told_until_it_is_retired(fleet: Loopback, cluster: SlurmCluster) -> None:
+    fleet.start("controller")
+    fleet.start("ghost")
+    wait_until(lambda: "ghost" in hosts(fleet), "it said hello")
+    assert fleetd(fleet, "hold", "place", "ghost", "--reason", "noisy").returncode == 0
+    said = "/quarantine is obstructed: Slurm knows no node ghost: if it is called otherwise, say so"
+    wait_until(lambda: said in explained(fleet, "ghost"), "a person is told")
+    assert fleetd(fleet, "host", "retire", "ghost", "--reason", "sold").returncode == 0
+    log = fleet.folder / "logs" / "controller.log"
+    wait_until(lambda: "the scheduler has no node of it: there is nothing to close" in log.read_text(), "it is over")
+    assert cluster.state("h01") == "IDLE"
 
 
 def _burnin(fleet: Loopback) -> int:

@@ -4,6 +4,8 @@ import gzip
 import http.client
 import select
 import socket
+import subprocess
+import sys
 import urllib.request
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
@@ -178,6 +180,81 @@ def test_the_port_is_free_after_close() -> None:
     with serving([], f"127.0.0.1:{port}") as again:
         assert again.port == port
         again.close()
+
+
+ALONE = """
+import os, resource, signal, socket, sys, threading, time, urllib.request
+from fleetd.exporter.server import Exporter
+
+exporter = Exporter("127.0.0.1:0", [])
+
+def scrape():
+    try:
+        with urllib.request.urlopen(f"http://127.0.0.1:{exporter.port}/metrics", timeout=10) as answer:
+            return answer.status
+    except OSError:
+        return 0
+"""
+"""A process of its own, whose threads and descriptors may run out."""
+
+
+def alone(script: str) -> list[str]:
+    done = subprocess.run(
+        [sys.executable, "-W", "ignore", "-c", ALONE + script], capture_output=True, text=True, timeout=60, check=True
+    )
+    return done.stdout.split()
+
+
+def test_scrapes_go_on_when_there_are_threads_again() -> None:
+    said = alone("""
+threading.stack_size(1 << 46)  # more than any machine has: no thread can be started
+print(*{scrape() for _ in range(10)})
+threading.stack_size(0)
+print(scrape())
+exporter.close()
+""")
+    assert said == ["0", "200"]
+
+
+def test_without_descriptors_it_waits_and_does_not_spin() -> None:
+    said = alone("""
+client = socket.socket()
+held = []
+resource.setrlimit(resource.RLIMIT_NOFILE, (64, resource.getrlimit(resource.RLIMIT_NOFILE)[1]))
+try:
+    while True:
+        held.append(os.dup(0))
+except OSError:
+    pass
+client.connect(("127.0.0.1", exporter.port))
+client.sendall(b"GET /metrics HTTP/1.0\\r\\n\\r\\n")
+client.settimeout(1.0)
+before_s = time.process_time()
+try:
+    client.recv(1)
+except TimeoutError:
+    print(time.process_time() - before_s < 0.5)
+for one in held:
+    os.close(one)
+client.settimeout(10.0)
+print(client.recv(1))
+exporter.close()
+""")
+    assert said == ["True", "b'H'"]
+
+
+def test_close_does_not_wait_for_a_process_that_was_forked() -> None:
+    said = alone("""
+pid = os.fork()
+if pid == 0:
+    signal.pause()
+closing = threading.Thread(target=exporter.close, daemon=True)
+closing.start()
+closing.join(10)
+print(closing.is_alive())
+os.kill(pid, signal.SIGKILL)
+""")
+    assert said == ["False"]
 
 
 def test_clients_that_say_nothing_neither_block_nor_pile_up() -> None:

@@ -304,7 +304,8 @@ def test_check_says_what_is_wrong_and_upgrade_what_is_old(tmp_path: Path) -> Non
     old = tmp_path / "old.db"
     with closing(sqlite3.connect(old)) as database:
         database.executescript((Path(__file__).parent / "ledger-0001.sql").read_text())
-    assert "fleetd store upgrade" in run("check", "--ledger", old).stderr
+    unread = run("check", "--ledger", old)
+    assert (unread.exit_code, "fleetd store upgrade" in unread.stderr) == (3, True), "old is not damaged"
     assert run("upgrade", "--ledger", old).exit_code == 0
     assert run("check", "--ledger", old).exit_code == 0
 

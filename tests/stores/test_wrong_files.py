@@ -1,6 +1,9 @@
 """Files that are no backup, or one with a part missing, never take a ledger's place; nothing passes for whole."""
 
+import shutil
 import sqlite3
+import subprocess
+import sys
 from contextlib import closing
 from pathlib import Path
 
@@ -98,4 +101,43 @@ def test_an_empty_file_is_no_first_start(tmp_path: Path) -> None:
     with pytest.raises(StoreError, match=r"fleet\.db: empty; restore a backup of it, or remove it"):
         SqlStore(tmp_path / "fleet.db")
     with closing(SqlStore(tmp_path / "other.db")) as store:
+        assert store.load().hosts == ()
+
+
+NO_ROOM = """
+import resource, sys
+from pathlib import Path
+from fleetd.ports import StoreError
+from fleetd.stores.sql import SqlStore
+
+resource.setrlimit(resource.RLIMIT_FSIZE, (int(sys.argv[2]), resource.getrlimit(resource.RLIMIT_FSIZE)[1]))
+try:
+    SqlStore(Path(sys.argv[1]))
+except StoreError as error:
+    print(error)
+"""
+
+
+@pytest.mark.parametrize("room", [0, 100, 4096, 20000])
+def test_a_first_start_that_finds_no_room_is_not_in_the_way_of_the_next(tmp_path: Path, room: int) -> None:
+    path = tmp_path / "fleet.db"
+    words = [sys.executable, "-c", NO_ROOM, str(path), str(room)]
+    done = subprocess.run(words, capture_output=True, text=True, timeout=60, check=True)
+    assert done.stdout.startswith(f"{path}: "), "it failed, and says where"
+    assert not path.exists() or path.stat().st_size > 0
+    with closing(SqlStore(path)) as store:
+        assert store.load().hosts == ()
+    assert not list(tmp_path.glob(".*"))
+
+
+def test_a_first_start_knows_nothing_of_a_ledger_that_was_taken_away(path: Path) -> None:
+    """That of a controller that was killed leaves a log beside it, which belongs to no other file."""
+    with closing(SqlStore(path)) as store:
+        made = Ledgerer()
+        made.join(1000.0, ["h9"])
+        store.commit(made.entries)
+        shutil.copy(f"{path}-wal", path.with_name("log"))
+    path.unlink()
+    path.with_name("log").rename(f"{path}-wal")
+    with closing(SqlStore(path)) as store:
         assert store.load().hosts == ()

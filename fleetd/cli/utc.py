@@ -1,0 +1,8 @@
+"""Times as commands show them: in UTC, and saying so."""
+
+from datetime import UTC, datetime
+
+
+def utc(at_s: float) -> str:
+    """A wall time (seconds since the epoch) as text: `2026-11-30 14:00:00Z`."""
+    return datetime.fromtimestamp(at_s, UTC).strftime("%Y-%m-%d %H:%M:%SZ")
