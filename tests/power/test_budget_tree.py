@@ -15,8 +15,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fleetd.core.power.lease import ASKED_KEPT, Ask, Grant, Lease
-from fleetd.core.power.tree import Area, BudgetTree, HostPower, TreeError
+from fleetd.core.power.books import HostPower
+from fleetd.core.power.lease import ASKED_KEPT, Lease
+from fleetd.core.power.tree import Area, BudgetTree, TreeError
+from fleetd.model.power_lease import Ask, Grant
 
 TTL_S, GRACE_S = 10.0, 1.0
 AREAS = (
@@ -189,7 +191,7 @@ def test_wishes_are_cut_at_one_level_and_the_domain_binds_both_racks() -> None:
         held = {name: ask(lease, start + n, 9000.0, books) for name, lease in hosts.items()}
     assert sum(held.values()) == pytest.approx(40_000.0, abs=1.0)
     assert max(held.values()) - min(held.values()) < 1.0
-    assert all(use.reserved_watts <= use.budget_watts for use in books.use(start + 40))
+    assert all(use.reserved_watts <= use.budget_watts for use in books.use(start + 40).areas)
 
 
 def test_an_older_answer_and_one_to_an_earlier_start_are_ignored() -> None:
@@ -197,7 +199,7 @@ def test_an_older_answer_and_one_to_an_earlier_start_are_ignored() -> None:
     first, second = lease.ask(0.0, 9000.0), lease.ask(1.0, 9000.0)
 
     def grant(seq: int, *, epoch: int = 2, watts: float = 5000.0) -> Grant:
-        return Grant(host="h0", epoch=epoch, seq=seq, watts=watts, ttl_s=TTL_S)
+        return Grant(host="h0", epoch=epoch, seq=seq, watts=watts, ttl_s=TTL_S, max_watts=9000.0)
 
     assert not lease.receive(1.0, grant(first.seq, epoch=1))
     assert not lease.receive(1.0, grant(99))
@@ -222,7 +224,8 @@ def test_questions_without_answers_are_forgotten_not_gathered() -> None:
     first = lease.ask(0.0, 1.0)
     for n in range(ASKED_KEPT):
         lease.ask(float(n), 1.0)
-    assert not lease.receive(1.0, Grant(host="h0", epoch=1, seq=first.seq, watts=9000.0, ttl_s=TTL_S))
+    late = Grant(host="h0", epoch=1, seq=first.seq, watts=9000.0, ttl_s=TTL_S, max_watts=9000.0)
+    assert not lease.receive(1.0, late)
 
 
 @pytest.mark.parametrize(
