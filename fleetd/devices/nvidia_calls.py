@@ -46,6 +46,7 @@ class Calls:
         self._for_good = codes(nvml, _FOR_GOOD)
         self._not_there: set[tuple[Any, ...]] = set()  # bounded: calls times their few constant arguments
         self.last_error = ""
+        self._ring_us: dict[int, int] = {}
 
     def get(self, name: str, *args: Any, **keywords: Any) -> Any:
         """Call `nvmlDeviceGet…(handle, …)`: None when the reading cannot be had. VendorError: the GPU is silent."""
@@ -64,6 +65,22 @@ class Calls:
                 self._not_there.add((name, *args))
             self.last_error = str(error)
             return None
+
+    def ring(self, kind: int) -> list[tuple[float, float]]:
+        """Samples since the last call: (seconds on the driver's clock, value), oldest first; [] where there are none.
+
+        Raises VendorError when the GPU is silent.
+        """
+        told = self.get("nvmlDeviceGetSamples", kind, self._ring_us.get(kind, 0))
+        # Nothing new: all of it the next time, lest a clock that was set back ends the samples for good.
+        last_us = self._ring_us.pop(kind, 0)
+        if told is None or not 0 <= told[0] < len(_UNION_FIELDS):
+            return []
+        name, absent = _UNION_FIELDS[told[0]], _ABSENT.get(_WIDTHS[told[0]])
+        found = [(one.timeStamp, getattr(one.sampleValue, name)) for one in told[1] if one.timeStamp > last_us]
+        if found:
+            self._ring_us[kind] = max(at_us for at_us, _ in found)
+        return sorted((at_us * 1e-6, float(value)) for at_us, value in found if value != absent)
 
     def fields(self, wanted: Sequence[Field]) -> dict[Field, float]:
         """The fields that have a value, in one call. Raises VendorError when the GPU is silent."""

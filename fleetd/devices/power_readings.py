@@ -10,6 +10,7 @@ from fleetd.ports import DeviceError
 
 _KNOBS_MAX = 4
 _WORDS_MAX = 200
+_SAMPLES_MAX = 4096
 
 
 def power_readings(gpus: Sequence[GpuId], at_s: float, reply: Any) -> list[PowerReading]:
@@ -25,8 +26,14 @@ def _reading(gpu: GpuId, at_s: float, reply: Any) -> PowerReading:
             gpu=gpu,
             at_s=at_s,
             knobs=tuple(
-                KnobReading(knob=str(name), set_watts=_watts(now), low_watts=_watts(low), high_watts=_watts(high))
-                for name, now, low, high in reply["knobs"][:_KNOBS_MAX]
+                KnobReading(
+                    knob=str(name),
+                    set_watts=_watts(now),
+                    low_watts=_watts(low),
+                    high_watts=_watts(high),
+                    default_watts=_watts(default),
+                )
+                for name, now, low, high, default in reply["knobs"][:_KNOBS_MAX]
             ),
             enforced_watts=_watts(reply["enforced_watts"]),
             power_watts=_watts(reply["power_watts"]),
@@ -34,9 +41,17 @@ def _reading(gpu: GpuId, at_s: float, reply: Any) -> PowerReading:
             brake=bool(reply["brake"]),
             locked=str(reply["locked"])[:_WORDS_MAX],
             energy_joules=_watts(reply["energy_joules"]),
+            mark=_watts(reply["mark"]),
+            samples=_samples(reply["samples"]),
         )
     except (KeyError, TypeError, ValueError) as error:
         raise DeviceError(f"the helper sent power limits that are none: {error}") from error
+
+
+def _samples(value: list[list[Any]]) -> tuple[tuple[float, float], ...]:
+    """Those that are two numbers that can be; the vendor's "missing" is none. Raises TypeError, ValueError."""
+    pairs = [(_watts(at_s), _watts(watts)) for at_s, watts in value[-_SAMPLES_MAX:]]
+    return tuple((at_s, watts) for at_s, watts in pairs if at_s is not None and watts is not None)
 
 
 def _watts(value: object) -> float | None:

@@ -1,8 +1,8 @@
 """The helper process: `python -m fleetd.devices.vendor VENDOR`. All calls into a vendor library are made here.
 
-JSON lines. Request: `{"id", "do": "open"|"inventory"|"sample"|"power", "places", "gpu", "gpus", "slow", "energy"}`;
-reply: `{"id", "ok": …}` or `{"id", "error": text, "missing": bool}`. One request at a time; the process ends when its
-input does.
+JSON lines. Request: `{"id", "do": "open"|"inventory"|"sample"|"power", "places", "gpu", "gpus", "slow", "energy",
+"samples"}`; reply: `{"id", "ok": …}` or `{"id", "error": text, "missing": bool}`. One request at a time; the process
+ends when its input does.
 """
 
 import json
@@ -72,19 +72,19 @@ def answer(reader: Reader, request: dict[str, Any]) -> dict[str, Any]:
             case "power":
                 if not isinstance(reader, Powered):
                     raise VendorError("this reader tells no power limits")  # noqa: TRY301 - answered below as any other
-                return {"id": request["id"], "ok": _power(reader, request["gpus"], energy=request["energy"])}
+                return {"id": request["id"], "ok": _power(reader, request)}
             case unknown:
                 raise KeyError(unknown)
     except VendorError as error:
         return {"id": request["id"], "error": str(error), "missing": error.missing}
 
 
-def _power(reader: Powered, gpus: list[str], *, energy: bool) -> dict[str, Any]:
+def _power(reader: Powered, request: dict[str, Any]) -> dict[str, Any]:
     """By GPU; one that refuses is left out, and its samples tell why."""
     found = {}
-    for gpu in gpus:
+    for gpu in request["gpus"]:
         with suppress(VendorError):
-            found[gpu] = reader.power(gpu, energy=energy)
+            found[gpu] = reader.power(gpu, energy=request["energy"], samples=request["samples"])
     return found
 
 

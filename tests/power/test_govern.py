@@ -36,7 +36,7 @@ def reading(at_s: float, watts: float, *, enforced: float | None = None, energy:
 
 def config(allowed: Mode = Mode.BOOST, boost: float | None = BOOST) -> GovernConfig:
     return GovernConfig(
-        modes=ModeConfig(allowed=allowed, power_max_watts=1400.0, settle_s=1.0),
+        modes=ModeConfig(allowed=allowed, stale_s=1.0, power_max_watts=1400.0, settle_s=1.0),
         safe={"limit": SAFE},
         boost=None if boost is None else {"limit": boost},
         boost_why="" if boost else "there is none",

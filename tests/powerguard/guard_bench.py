@@ -18,6 +18,8 @@ from tests.fakelibs import amd_fake, nvidia_fake
 
 ROOT = Path(__file__).parents[2]
 SAFE, PRIOR, BOOST = 630.0, 700.0, 690.0
+MOVING = "600000 ~ 90000"
+"""Milliwatts, on their way up and down: no two looks see the same."""
 WAIT_S = 20.0
 """Patience of a test on a busy machine; never a judgement."""
 
@@ -41,7 +43,8 @@ while True:
 
 
 def nvidia(folder: Path, gpus: int) -> tuple[Scenario, dict[str, str]]:
-    part = {**nvidia_fake.H200, "Processes": 0, "CurrentClocksEventReasons": 0x04}
+    # The draw moves, as a sensor's does: one that stands still is stale.
+    part = {**nvidia_fake.H200, "Processes": 0, "CurrentClocksEventReasons": 0x04, "PowerUsage": MOVING}
     scenario = nvidia_fake.Scenario(folder / "nvml.scenario", gpus=gpus, part=part)
     scenario.put("lib", {"record": 1})
     return scenario, nvidia_fake.environ(scenario, nvidia_fake.build())
@@ -142,6 +145,7 @@ class AmdBench(Bench):
         super().__init__(folder, gpus=gpus)
         caps = {"power_cap": 1_000_000_000, "default_power_cap": 1_000_000_000, "min_power_cap": 100_000_000}
         part = {**amd_fake.MI300X, "asic_info.market_name": "AMD Instinct MI350X", "process_list": 0}
+        part |= {"metrics_info.firmware_timestamp": "1 + 100000000"}
         for info, most in (("power_cap_info", 1_000_000_000), ("power_cap_info_1", 1_360_000_000)):
             part |= {f"{info}.{name}": value for name, value in caps.items()} | {f"{info}.max_power_cap": most}
         part |= {"power_cap_info_1.power_cap": 1_360_000_000, "power_info.power_limit": 1_000_000_000}

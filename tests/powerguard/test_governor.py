@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.powerguard.governor_bench import SUSTAINED, governed, run, tuned
-from tests.powerguard.guard_bench import PRIOR, SAFE, AmdBench
+from tests.powerguard.guard_bench import MOVING, PRIOR, SAFE, AmdBench
 
 pytestmark = pytest.mark.skipif(shutil.which("gcc") is None, reason="gcc builds the fake library")
 
@@ -172,7 +172,7 @@ def test_bad_sensors_and_a_silent_driver_never_boost(tmp_path: Path) -> None:
                 host.guard.scenario.put(0, bad)
                 found = await host.gpu()
                 assert found.mode == "safe", bad
-                host.guard.scenario.put(0, {"PowerUsage": 600_000, "error": None})
+                host.guard.scenario.put(0, {"PowerUsage": MOVING, "error": None})
                 await host.until("boost")
 
     run(case())
@@ -259,5 +259,26 @@ def test_amd_has_a_pair_of_limiters(tmp_path: Path) -> None:
             sets = [line.split()[1:] for line in host.guard.scenario.lines(".sets") if line.startswith("0 ")]
             assert sets[:2] == [["0", "900000000"], ["1", "1000000000"]], "down: the lower limiter first"
             assert [sensor for sensor, _ in sets[2:4]] == ["1", "0"], "up: the higher one first"
+
+    run(case())
+
+
+def test_the_ring_of_samples_shows_what_the_reading_hides(tmp_path: Path) -> None:
+    async def case() -> None:
+        async with governed(tmp_path, gpus=2, mode="observe", start=False) as host:
+            ring = " ".join(["650000"] * 24 + ["913000"])  # one sample in half a second
+            host.guard.scenario.put(0, {"ring": ring})
+            host.guard.scenario.put(1, {"error.Samples": 999})
+            found = [await host.gpu(0), host.governor.status().gpus[1]]
+            assert found[0].seen is not None
+            assert found[0].seen.spacing_s == pytest.approx(0.02)
+            assert found[0].seen.windows_watts["20ms"] == pytest.approx(913.0, rel=1e-3)
+            assert found[0].seen.windows_watts["1s"] == pytest.approx((48 * 650 + 2 * 913) / 50, rel=0.01)
+            assert found[0].seen.swing_watts == pytest.approx(263.0)
+            assert found[1].seen is None, "two seconds of readings have yet to come"
+            assert found[1].defaults_watts == {"limit": PRIOR}
+            assert len(host.guard.lines("Samples")) == 3, "the size, then the samples; of the other GPU an error"
+            await host.governor.turn()
+            assert len(host.guard.lines("Samples")) == 3, "not in every turn"
 
     run(case())

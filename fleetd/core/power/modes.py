@@ -37,6 +37,8 @@ class Reading:
     lease_live: bool = True
     enforced_ok: bool = True
     """The limits in force are those that were written."""
+    against: str = ""
+    """What else speaks against boost: what the kernel log or a counter told."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,7 +47,7 @@ class ModeConfig:
 
     allowed: Mode
     """The highest mode that the operator wants."""
-    stale_s: float = 1.0
+    stale_s: float
     """Older readings are none. A stale sensor is safe within two loops if this is below two loop periods."""
     power_max_watts: float
     """No plausible reading is above it."""
@@ -85,6 +87,8 @@ def complaints(now_s: float, config: ModeConfig, state: ModeState, reading: Read
         found.append("the lease is not live")
     if not reading.enforced_ok:
         found.append("the limits in force are not those that were written")
+    if reading.against:
+        found.append(reading.against)
     return found
 
 

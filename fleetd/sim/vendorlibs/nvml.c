@@ -10,6 +10,7 @@
  *   0 gone = 1                  the GPU has fallen off or was taken out: lost for a process that runs, not there for one
  *                               that starts. Which GPUs there are (`lib count`) is fixed when a process initialises
  *   0 OutOfBandLimit = 500000   a limit (mW) that was set past the driver; what is enforced is the lowest
+ *   0 ring = 700000 913000      power samples (mW), 20 ms apart, these again and again; the last 119 are kept
  *   0 stuck = 1                 a limit that is set is taken and has no effect
  * What is set with nvmlDeviceSetPowerManagementLimit stays, for all processes, in `FILE.GPU.limit`, as in a driver; it
  * goes when that file does (a driver reload). Each set is a line `GPU mW` in `FILE.sets`.
@@ -197,6 +198,32 @@ int nvmlDeviceGetUUID(void *d, char *out, unsigned size) {
 TEXT(Name) TEXT(VbiosVersion)
 int nvmlDeviceGetGspFirmwareVersion(void *d, char *out) { return text(d, "GspFirmwareVersion", out, 64); }
 NUMBER32(PowerUsage, "PowerUsage")
+
+enum { RING = 119, RING_US = 20000, POWER_SAMPLES = 0, RING_VALUES_MAX = 32 };
+struct sample { uint64_t at_us, value; };
+int nvmlDeviceGetSamples(void *d, int kind, unsigned long long after_us, uint32_t *type, uint32_t *count, struct sample *out) {
+  int status = enter(who_of(d), "Samples");
+  const char *text = status ? NULL : said(who_of(d), "ring");
+  uint64_t values[RING_VALUES_MAX], many = 0;
+  struct timespec now;
+  if (status) return status;
+  if (!text || kind != POWER_SAMPLES) return NOT_SUPPORTED;
+  for (char *next; many < RING_VALUES_MAX; text = next) {
+    values[many] = strtoull(text, &next, 0);
+    if (next == text) break;
+    many++;
+  }
+  if (!many) return NOT_SUPPORTED;
+  *type = 1; /* unsigned int */
+  if (!out) { *count = RING; return SUCCESS; }
+  clock_gettime(CLOCK_REALTIME, &now);
+  uint64_t newest = ((uint64_t)now.tv_sec * 1000000 + (uint64_t)now.tv_nsec / 1000) / RING_US;
+  uint32_t found = 0;
+  for (uint64_t slot = newest - RING + 1; slot <= newest && found < *count; slot++)
+    if (slot * RING_US > after_us) out[found++] = (struct sample){slot * RING_US, values[slot % many]};
+  *count = found;
+  return found ? SUCCESS : NOT_FOUND;
+}
 
 /* What was set, by any process. */
 static int limit_set(const char *who, uint32_t *out) {
