@@ -10,9 +10,22 @@ from typing import Any
 import structlog
 
 from fleetd.agent.governor_config import GovernorConfig
-from fleetd.agent.governor_ports import Line, Plan, Read
+from fleetd.agent.governor_ports import Budget, Line, Outside, Plan, Read
+from fleetd.agent.governor_seen import GovernorSeen
 from fleetd.agent.governor_status import left_alone, shown
-from fleetd.core.power.govern import Decision, GovernConfig, GpuState, Limits, begin, decide, falls, stages, suspicious
+from fleetd.agent.power_lease import PowerCap
+from fleetd.core.power.govern import (
+    Decision,
+    GovernConfig,
+    GpuState,
+    Limits,
+    begin,
+    decide,
+    falls,
+    stages,
+    suspicious,
+    wish_watts,
+)
 from fleetd.core.power.modes import Mode
 from fleetd.core.power.provenance import drift_of
 from fleetd.model.envelope import Envelope
@@ -29,6 +42,7 @@ READ_BACK_S = 0.02
 REST_FIRST_S, REST_MAX_S = 1.0, 32.0
 """A GPU whose limits could not be written, or were not taken, is tried again after the first wait, which doubles. Soon
 at first: somebody else may have written in the same moment, and what stands then may be above the safe cap."""
+NO_CAP = PowerCap(seq=0, host_watts=0.0, gpu_watts=None, why="")
 REARM_S = 1.0
 """Between two tries to get a lease."""
 
@@ -54,6 +68,8 @@ class Governor:
         clock: Clock,
         inventory: Callable[[], Sequence[Gpu]],
         released: Callable[[], bool],
+        outside: Outside,
+        budget: Budget | None = None,
     ) -> None:
         """Read nothing yet.
 
@@ -66,9 +82,13 @@ class Governor:
             clock: monotonic time and waiting.
             inventory: the GPUs of this host.
             released: whether the agent has let go of the GPUs.
+            outside: what else speaks against boost.
+            budget: the host's part of the fleet's power budgets; None: it takes part in none.
         """
         self._config, self._envelope, self._plan, self._read = config, envelope, plan, read
         self._line, self._clock, self._inventory, self._released = line, clock, inventory, released
+        self._outside, self._seen = outside, GovernorSeen(envelope)
+        self._budget, self._cap = budget, NO_CAP
         self._states: dict[GpuId, GpuState] = {}
         self._rest: dict[GpuId, tuple[float, str]] = {}
         self._wait_s: dict[GpuId, float] = {}
@@ -100,8 +120,11 @@ class Governor:
             await self._line.disarm()  # the guard lets go of the driver, too
             self._states.clear()
             return
+        self._outside.look()
         parts = {gpu.gpu: gpu for gpu in self._inventory()}
         configs = {name: self._plan(gpu.firmware) for name, gpu in parts.items() if self._governs(gpu)}
+        if self._budget is not None:
+            self._cap = self._budget.cap([wish_watts(config) for config in configs.values()])
         readings = await self._look(configs)
         await self._arm(configs, parts, readings)
         decisions: dict[GpuId, Decision] = {}
@@ -112,7 +135,10 @@ class Governor:
         await self._tell_lower(readings)
         await self._write(configs, readings, decisions)
         self._states = {name: state for name, state in self._states.items() if name in configs}
+        self._seen.keep(configs)
         self._show(parts, configs, readings)
+        if self._budget is not None:
+            self._budget.turned(self._cap, self._shown)
 
     def _governs(self, gpu: Gpu) -> bool:
         """An envelope is for its part only: another is left alone, and never guessed at."""
@@ -125,7 +151,9 @@ class Governor:
 
     async def _look(self, configs: Mapping[GpuId, GovernConfig]) -> dict[GpuId, PowerReading]:
         try:
-            found = {one.gpu: one for one in await self._read(energy=False)}
+            samples = self._seen.wants_samples(self._clock.elapsed_s())
+            found = {one.gpu: one for one in await self._read(samples=samples) if one.gpu in configs}
+            self._seen.take(found)
             if any(
                 suspicious(configs[n], self._states.get(n) or begin(configs[n]), found[n])
                 for n in configs
@@ -143,7 +171,18 @@ class Governor:
         if replaced:
             why = "the guard's program was replaced while it runs: `systemctl reload fleetd-powerguard`"
         now_s = self._clock.elapsed_s()
-        found = decide(now_s, config, state, reading, lease_live=line.live and not replaced, lease_why=why)
+        against = "; ".join(why for why in (self._outside.against(name), self._cap.why) if why)
+        live = line.live and not replaced
+        found = decide(
+            now_s,
+            config,
+            state,
+            reading,
+            lease_live=live,
+            lease_why=why,
+            against=against,
+            cap_watts=self._cap.gpu_watts,
+        )
         if found.news is not None:
             self._counts.drift[found.news.writer] = self._counts.drift.get(found.news.writer, 0) + 1
             _log.warning("power_limit_moved", gpu=name, writer=found.news.writer.value, why=str(found.news))
@@ -229,7 +268,7 @@ class Governor:
             if attempt:
                 await self._clock.sleep_s(READ_BACK_S)
             try:
-                found = {one.gpu: one for one in await self._read(energy=False)}
+                found = {one.gpu: one for one in await self._read()}
             except DeviceError:
                 continue
             for name in [name for name in left if name in found]:
@@ -263,7 +302,14 @@ class Governor:
     ) -> None:
         now_s = self._clock.elapsed_s()
         self._shown = tuple(
-            shown(name, self._states[name], readings.get(name), rest=self._resting(name, now_s))
+            shown(
+                name,
+                self._states[name],
+                readings.get(name),
+                rest=self._resting(name, now_s),
+                smoothing_lost=self._outside.smoothing_lost(name),
+                lately=self._seen.of(name),
+            )
             if name in configs
             else left_alone(name, f"the envelope is for {self._envelope.part}, this is {gpu.sku}")
             for name, gpu in parts.items()
@@ -286,4 +332,6 @@ class Governor:
             write_errors_total=self._counts.errors,
             drift_total=dict(self._counts.drift),
             tbp_watts=self._envelope.tbp_watts,
+            windows=self._seen.windows,
+            budget=None if self._budget is None else self._budget.status(),
         )

@@ -3,8 +3,11 @@
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol
 
+from fleetd.agent.power_lease import PowerCap
 from fleetd.core.power.govern import GovernConfig, Limits
-from fleetd.model.power import PowerReading
+from fleetd.model.ids import GpuId
+from fleetd.model.power import GpuPower, PowerReading
+from fleetd.model.power_lease import LeaseStatus
 
 
 class Line(Protocol):
@@ -44,5 +47,31 @@ Plan = Callable[[str | None], GovernConfig]
 class Read(Protocol):
     """Reads the limits of all GPUs."""
 
-    async def __call__(self, *, energy: bool) -> Sequence[PowerReading]:
-        """With the energy counter if asked, which takes milliseconds. Raises DeviceError."""
+    async def __call__(self, *, energy: bool = False, samples: bool = False) -> Sequence[PowerReading]:
+        """With the energy counter, which takes milliseconds, and the newest power samples if asked. Raises DeviceError."""
+
+
+class Outside(Protocol):
+    """What is known of power from elsewhere; see `fleetd.agent.power_outside.PowerOutside`."""
+
+    def look(self) -> None:
+        """A turn begins."""
+
+    def against(self, gpu: GpuId) -> str:
+        """Why there must be no boost; "": nothing is known."""
+
+    def smoothing_lost(self, gpu: GpuId) -> bool | None:
+        """Whether the GPU's power-smoothing hardware has dropped out; None: it has not spoken."""
+
+
+class Budget(Protocol):
+    """The host's part of the fleet's power budgets; see `fleetd.agent.power_lease.PowerLease`."""
+
+    def cap(self, wishes: Sequence[float]) -> PowerCap:
+        """A turn begins; `wishes`: watts that each governed GPU would be set to."""
+
+    def turned(self, cap: PowerCap, gpus: Sequence[GpuPower]) -> None:
+        """The turn has ended; it began by reading the limits that `gpus` show."""
+
+    def status(self) -> LeaseStatus:
+        """A snapshot."""

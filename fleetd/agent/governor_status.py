@@ -3,11 +3,19 @@
 from fleetd.core.power.govern import GpuState
 from fleetd.core.power.modes import Mode
 from fleetd.model.ids import GpuId
-from fleetd.model.power import GpuPower, PowerReading, Writer
+from fleetd.model.power import GpuPower, PowerReading, PowerSeen, Writer
 
 
-def shown(gpu: GpuId, state: GpuState, reading: PowerReading | None, *, rest: str) -> GpuPower:
-    """A GPU that is governed; `rest`: why it is not written to for a while."""
+def shown(
+    gpu: GpuId,
+    state: GpuState,
+    reading: PowerReading | None,
+    *,
+    rest: str,
+    smoothing_lost: bool | None = None,
+    lately: PowerSeen | None = None,
+) -> GpuPower:
+    """A GPU that is governed; `rest`: why it is not written to for a while; `lately`: what its power did."""
     why = state.mode.why
     seen = () if reading is None else reading.knobs
     return GpuPower(
@@ -19,6 +27,9 @@ def shown(gpu: GpuId, state: GpuState, reading: PowerReading | None, *, rest: st
         enforced_watts=None if reading is None else reading.enforced_watts,
         power_watts=None if reading is None else reading.power_watts,
         writer=_writer(state, rest),
+        defaults_watts={knob.knob: knob.default_watts for knob in seen if knob.default_watts is not None},
+        smoothing_lost=smoothing_lost,
+        seen=lately,
     )
 
 

@@ -5,6 +5,8 @@ from pathlib import Path
 
 from fleetd.agent.governor import Governor
 from fleetd.agent.governor_config import GovernorConfig
+from fleetd.agent.governor_ports import Budget, Outside
+from fleetd.agent.power_outside import PowerOutside
 from fleetd.config.envelope import envelope_path, read_envelope
 from fleetd.config.setpoint import load_setpoint
 from fleetd.config.strict import ConfigError
@@ -34,6 +36,7 @@ class Planner:
         self._point: tuple[object, SetPoint | str] | None = None
         self._modes = ModeConfig(
             allowed=Mode(config.mode),
+            stale_s=config.stale_s,
             power_max_watts=PLAUSIBLE_RATIO * envelope.tbp_watts,
             temperature_max_celsius=config.temperature_max_celsius,
             settle_s=config.settle_seconds,
@@ -89,8 +92,12 @@ def build_governor(
     clock: Clock,
     inventory: Callable[[], Sequence[Gpu]],
     released: Callable[[], bool],
+    outside: Outside | None = None,
+    budget: Budget | None = None,
 ) -> Governor | None:
     """Wire a governor; None: no envelope is configured, or the devices are simulated and tell no limits.
+
+    `outside`: what else speaks against boost; None: nothing is heard. `budget`: the host's part of power budgets.
 
     Raises:
         ConfigError: the envelope cannot be read, or its part cannot keep it.
@@ -105,8 +112,8 @@ def build_governor(
     except (Infeasible, ValueError) as error:
         raise ConfigError(path, None, f"refused: {error}") from error
 
-    async def read(*, energy: bool) -> Sequence[PowerReading]:
-        return await devices.power(energy=energy)
+    async def read(*, energy: bool = False, samples: bool = False) -> Sequence[PowerReading]:
+        return await devices.power(energy=energy, samples=samples)
 
     return Governor(
         config=config,
@@ -117,4 +124,6 @@ def build_governor(
         clock=clock,
         inventory=inventory,
         released=released,
+        outside=outside or PowerOutside(),
+        budget=budget,
     )

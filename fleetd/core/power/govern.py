@@ -49,6 +49,10 @@ class GpuState:
     """The newest drift that was reported."""
     locked: str = ""
     """Why nothing is written to this GPU; "": it is."""
+    mark: float | None = None
+    """The newest reading's mark."""
+    renewed_s: float | None = None
+    """Monotonic time at which the sensor was last seen to have renewed its value."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -121,6 +125,8 @@ def decide(
     *,
     lease_live: bool,
     lease_why: str,
+    against: str = "",
+    cap_watts: float | None = None,
 ) -> Decision:
     """One turn for one GPU.
 
@@ -131,18 +137,27 @@ def decide(
         reading: None: the driver did not answer.
         lease_live: the guard lets limits be raised.
         lease_why: why not.
+        against: what else speaks against boost; "": nothing.
+        cap_watts: this GPU's part of a power budget; None: none, or only the safe cap (`against` says which).
     """
     if reading is None:
-        mode = next_mode(now_s, config.modes, state.mode, _none(state, lease_live=lease_live))
-        return _decision(config, replace(state, mode=mode), {}, None)
+        mode = next_mode(now_s, config.modes, state.mode, _none(state, lease_live=lease_live, against=against))
+        return _decision(config, replace(state, mode=mode), {}, None, cap_watts)
     seen = {knob.knob: knob.set_watts for knob in reading.knobs if knob.set_watts is not None}
-    state = replace(state, locked=_locked(config, reading))
+    renewed = reading.mark is None or reading.mark != state.mark
+    state = replace(
+        state,
+        locked=_locked(config, reading),
+        mark=reading.mark,
+        renewed_s=reading.at_s if renewed else state.renewed_s,
+    )
     if not state.targets:
         state = replace(state, targets={k: w for k, w in seen.items() if k in config.safe})
     drift = drift_of(state.targets, falls(config, state), reading, energy_joules=state.energy_joules)
     state = _after(state, drift, seen, reading)
     ok = (drift is None or drift.writer is Writer.GUARD) and not state.held
-    mode = next_mode(now_s, config.modes, state.mode, _reading(reading, lease_live=lease_live, enforced_ok=ok))
+    seen_by_mode = _reading(state, reading, lease_live=lease_live, enforced_ok=ok, against=against)
+    mode = next_mode(now_s, config.modes, state.mode, seen_by_mode)
     if drift is not None and drift.writer is not Writer.GUARD:
         mode = replace(mode, why=f"{drift}; {mode.why}")
     elif state.held:
@@ -151,14 +166,29 @@ def decide(
         mode = replace(mode, why=f"{mode.why}; {lease_why}")
     news = drift if drift is not None and drift != state.told else None
     state = replace(state, mode=mode, drift=drift, told=drift)
-    return _decision(config, state, seen, news)
+    return _decision(config, state, seen, news, cap_watts)
 
 
 def _words(limits: Limits) -> str:
     return ", ".join(f"{knob} to {watts:g} W" for knob, watts in limits.items())
 
 
-def _decision(config: GovernConfig, state: GpuState, seen: Limits, news: Drift | None) -> Decision:
+def wish_watts(config: GovernConfig) -> float:
+    """The sustained limit that a GPU would be given if no budget bound it, in watts."""
+    boost = config.boost if config.modes.allowed is Mode.BOOST else None
+    return max(watts for knob, watts in (boost or config.safe).items() if knob in _LOWEST)
+
+
+def _capped(limits: Limits, safe: Limits, cap_watts: float | None) -> Limits:
+    """A budget bounds what lasts longer than milliseconds, and never to below the safe cap, which is reserved anyway."""
+    if cap_watts is None:
+        return limits
+    return {k: min(w, max(cap_watts, safe.get(k, 0.0))) if k in _LOWEST else w for k, w in limits.items()}
+
+
+def _decision(
+    config: GovernConfig, state: GpuState, seen: Limits, news: Drift | None, cap_watts: float | None
+) -> Decision:
     """The limits that the mode asks for, as far as they are not in force."""
     mode = state.mode
     if state.locked or mode.mode is Mode.OBSERVE:
@@ -168,6 +198,7 @@ def _decision(config: GovernConfig, state: GpuState, seen: Limits, news: Drift |
     if mode.mode is Mode.BOOST and config.boost is None:
         mode = replace(mode, mode=Mode.SAFE, why=f"no set-point: {config.boost_why}")
     limits = config.boost if mode.mode is Mode.BOOST and config.boost is not None else config.safe
+    limits = _capped(limits, config.safe, cap_watts)
     want = {knob: min(watts, state.held.get(knob, math.inf)) for knob, watts in limits.items()}
     write = {knob: watts for knob, watts in want.items() if knob not in seen or not same(seen[knob], watts)}
     return Decision(state=replace(state, mode=mode), write=write, news=news, why=mode.why)
@@ -205,19 +236,22 @@ def _after(state: GpuState, drift: Drift | None, seen: Limits, reading: PowerRea
     return replace(state, held=held, energy_joules=energy, targets=known)
 
 
-def _reading(reading: PowerReading, *, lease_live: bool, enforced_ok: bool) -> Reading:
+def _reading(state: GpuState, reading: PowerReading, *, lease_live: bool, enforced_ok: bool, against: str) -> Reading:
     return Reading(
         power_watts=reading.power_watts,
-        sampled_s=reading.at_s,
+        sampled_s=state.renewed_s,
         temperature_celsius=reading.temperature_celsius,
         brake=reading.brake,
         lease_live=lease_live,
         enforced_ok=enforced_ok,
+        against=against,
     )
 
 
-def _none(state: GpuState, *, lease_live: bool) -> Reading:
-    return Reading(power_watts=None, sampled_s=None, lease_live=lease_live, enforced_ok=state.drift is None)
+def _none(state: GpuState, *, lease_live: bool, against: str) -> Reading:
+    return Reading(
+        power_watts=None, sampled_s=None, lease_live=lease_live, enforced_ok=state.drift is None, against=against
+    )
 
 
 def stages(
