@@ -105,11 +105,11 @@ class PowerLease:
         live = now_s < self._lease.until_s
         if self._live and not live:
             self.lapses_total += 1
-            _log.warning("power_lease_lapsed", cap_watts=self._lease.safe_watts, why=self._why(now_s))
+            _log.warning("power_lease_lapsed", cap_watts=self._lease.safe_watts, why=self._why(now_s, turning=True))
         self._live = live
         watts = self._lease.cap_watts(now_s)
         each = self._each(watts) if live else None
-        why = "" if live else f"no lease of the power budget: {self._why(now_s)}"
+        why = "" if live else f"no lease of the power budget: {self._why(now_s, turning=True)}"
         return PowerCap(seq=self._lease.received_seq, host_watts=watts, gpu_watts=each, why=why)
 
     def turned(self, cap: PowerCap, gpus: Sequence[GpuPower]) -> None:
@@ -194,12 +194,12 @@ class PowerLease:
         safe_watts = 0.0 if self._lease is None else self._lease.safe_watts
         return ALL_WATTS if self._burnins else max(self._wish_watts, safe_watts)
 
-    def _why(self, now_s: float) -> str:
+    def _why(self, now_s: float, *, turning: bool = False) -> str:
         if self._none is not None:
             return self._none.why
         if self._lease is not None and now_s < self._lease.until_s:
             return "" if self._grant is None else self._grant.why
-        if now_s - self._turned_s > STALE_S:
+        if not turning and now_s - self._turned_s > STALE_S:
             return "the governor does not turn"
         return "the controller has not answered" if self.asked_total else "it has not been asked for yet"
 
