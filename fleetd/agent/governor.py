@@ -5,10 +5,10 @@ It writes nothing itself and holds no privilege: the power guard writes, as long
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
 
 import structlog
 
+from fleetd.agent.governor_asks import declaration, lowered
 from fleetd.agent.governor_config import GovernorConfig
 from fleetd.agent.governor_ports import Budget, Line, Outside, Plan, Read
 from fleetd.agent.governor_seen import GovernorSeen
@@ -18,7 +18,6 @@ from fleetd.core.power.govern import (
     Decision,
     GovernConfig,
     GpuState,
-    Limits,
     begin,
     decide,
     falls,
@@ -104,7 +103,7 @@ class Governor:
                 began_s = self._clock.elapsed_s()
                 await self.turn()
                 took_s = self._clock.elapsed_s() - began_s
-                await self._clock.sleep_s(max(0.01, self._config.interval_seconds - took_s))
+                await self._clock.sleep_s(max(0.01, self._config.interval_s - took_s))
         finally:
             if self._config.hand_over_seconds > 0:
                 why = await self._line.hand_over(self._config.hand_over_seconds)
@@ -199,31 +198,15 @@ class Governor:
         if self._config.mode == Mode.OBSERVE.value or self._line.live or self._clock.elapsed_s() < self._arm_due_s:
             return
         self._arm_due_s = self._clock.elapsed_s() + REARM_S
-        gpus = [entry for n in configs if n in readings and (entry := self._entry(parts[n], configs[n], readings[n]))]
+        asked = (declaration(self._envelope, parts[n], configs[n], readings[n]) for n in configs if n in readings)
+        gpus = [entry for entry in asked if entry is not None]
         if gpus:
             lease = self._envelope.lease
             await self._line.arm(gpus, ttl_s=lease.ttl_s, grace_s=lease.grace_s)
 
-    def _entry(self, gpu: Gpu, config: GovernConfig, reading: PowerReading) -> dict[str, Any] | None:
-        """What the guard is told of a GPU; None: its limits must be left alone."""
-        seen = {knob.knob: knob for knob in reading.knobs}
-        limits = {}
-        for knob, safe in config.safe.items():
-            told = seen.get(knob)
-            if reading.locked or told is None or told.set_watts is None or safe < (told.low_watts or 0.0):
-                return None
-            highest = max(safe, *(k.high_watts for k in self._envelope.knobs if k.name == knob))
-            limits[knob] = {"prior_watts": told.set_watts, "safe_watts": safe, "ceiling_watts": highest}
-        return {"gpu": gpu.gpu, "vendor": gpu.vendor, "pci": gpu.pci_address or "", "limits": limits}
-
     async def _tell_lower(self, readings: Mapping[GpuId, PowerReading]) -> None:
         """Have the guard know of limits that others lowered, so that its fall does not raise them."""
-        lower: dict[str, Limits] = {}
-        for name, state in self._states.items():
-            if state.drift is None or state.drift.raised or state.locked or name not in readings:
-                continue
-            knob = state.drift.knob or next((k.knob for k in readings[name].knobs if k.knob in state.targets), "")
-            lower[name] = {knob: state.drift.to_watts}
+        lower = lowered(self._states, readings)
         if lower and self._line.live:
             try:
                 await self._line.seen(lower)

@@ -5,6 +5,8 @@ from pathlib import Path
 from typing import Literal
 
 SOCKET = Path("/run/fleetd-power/guard.sock")
+INTERVAL_S, OBSERVE_INTERVAL_S = 0.4, 1.0
+"""Whoever writes has to see within 500 ms what others wrote; whoever only watches has to cost nothing."""
 STALE_INTERVALS = 1.5
 """Between one and two: the turn after a renewal may be early, the second one without must not be believed."""
 
@@ -22,8 +24,9 @@ class GovernorConfig:
     """What `fleetd power tune` stored; without one that holds there is no boost."""
     guard: Path = SOCKET
     """Where the power guard listens, which alone writes limits."""
-    interval_seconds: float = 0.4
-    """Between two looks at all limits. A change is seen within one, and the time that the driver takes."""
+    interval_seconds: float | None = None
+    """Between two looks at all limits. A change is seen within one, and the time that the driver takes. None: 0.4, and
+    1.0 while nothing may be written."""
     stale_seconds: float | None = None
     """A power reading that has not been renewed for so long is none; None: one interval and a half, so that a sensor
     that stands still is found in the second turn."""
@@ -56,4 +59,11 @@ class GovernorConfig:
     @property
     def stale_s(self) -> float:
         """How old a power reading may be."""
-        return STALE_INTERVALS * self.interval_seconds if self.stale_seconds is None else self.stale_seconds
+        return STALE_INTERVALS * self.interval_s if self.stale_seconds is None else self.stale_seconds
+
+    @property
+    def interval_s(self) -> float:
+        """Between two looks."""
+        if self.interval_seconds is not None:
+            return self.interval_seconds
+        return OBSERVE_INTERVAL_S if self.mode == "observe" else INTERVAL_S

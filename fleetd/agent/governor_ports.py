@@ -48,7 +48,7 @@ class Read(Protocol):
     """Reads the limits of all GPUs."""
 
     async def __call__(self, *, energy: bool = False, samples: bool = False) -> Sequence[PowerReading]:
-        """With the energy counter, which takes milliseconds, and the newest power samples if asked. Raises DeviceError."""
+        """With the energy counter, which takes milliseconds, and new power samples if asked. Raises DeviceError."""
 
 
 class Outside(Protocol):

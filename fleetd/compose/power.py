@@ -120,7 +120,7 @@ def build_governor(
         envelope=envelope,
         plan=Planner(config, envelope, sustained_watts=sustained_watts, clock=clock),
         read=read,
-        line=GuardLine(config.guard, clock=clock, beat_max_s=BEAT_INTERVALS * config.interval_seconds),
+        line=GuardLine(config.guard, clock=clock, beat_max_s=BEAT_INTERVALS * config.interval_s),
         clock=clock,
         inventory=inventory,
         released=released,

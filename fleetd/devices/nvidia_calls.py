@@ -25,6 +25,8 @@ _ABSENT = {32: 2**32 - 1, 64: 2**64 - 1}
 _UNION_FIELDS = ("dVal", "uiVal", "ulVal", "ullVal", "sllVal", "siVal", "usVal")
 """Member of `nvmlValue_t` by `nvmlValueType_t`."""
 _WIDTHS = (64, 32, 64, 64, 64, 32, 16)
+_SELDOM = 100
+"""What stays as it is while a driver does is asked once in so many times."""
 
 Field = tuple[str, int]
 """Name of a field of `nvmlDeviceGetFieldValues` without `NVML_FI_DEV_`, and its scope (a link, or 0)."""
@@ -47,6 +49,7 @@ class Calls:
         self._not_there: set[tuple[Any, ...]] = set()  # bounded: calls times their few constant arguments
         self.last_error = ""
         self._ring_us: dict[int, int] = {}
+        self._kept: dict[str, tuple[Any, int]] = {}
 
     def get(self, name: str, *args: Any, **keywords: Any) -> Any:
         """Call `nvmlDeviceGet…(handle, …)`: None when the reading cannot be had. VendorError: the GPU is silent."""
@@ -65,6 +68,14 @@ class Calls:
                 self._not_there.add((name, *args))
             self.last_error = str(error)
             return None
+
+    def seldom(self, name: str) -> Any:
+        """As `get`, for what only another driver changes: mostly told from memory, unless there was none."""
+        value, left = self._kept.get(name, (None, 0))
+        if value is None or left <= 0:
+            value, left = self.get(name), _SELDOM
+        self._kept[name] = value, left - 1
+        return value
 
     def ring(self, kind: int) -> list[tuple[float, float]]:
         """Samples since the last call: (seconds on the driver's clock, value), oldest first; [] where there are none.

@@ -14,8 +14,9 @@ _POWER_SAMPLES = 0
 def power(calls: Calls, *, energy: bool, samples: bool) -> Mapping[str, Any]:
     """Fields of `fleetd.model.power.PowerReading` without `gpu` and `at_s`. Raises VendorError: the GPU is silent."""
     get = calls.get
-    low, high = get("nvmlDeviceGetPowerManagementLimitConstraints") or (None, None)
-    limit, default = (scaled(get(f"nvmlDeviceGetPowerManagement{kind}Limit"), 1e-3) for kind in ("", "Default"))
+    low, high = calls.seldom("nvmlDeviceGetPowerManagementLimitConstraints") or (None, None)
+    limit, default = get("nvmlDeviceGetPowerManagementLimit"), calls.seldom("nvmlDeviceGetPowerManagementDefaultLimit")
+    limit, default = scaled(limit, 1e-3), scaled(default, 1e-3)
     watts = scaled(get("nvmlDeviceGetPowerUsage"), 1e-3)
     mig, reasons = get("nvmlDeviceGetMigMode"), get("nvmlDeviceGetCurrentClocksEventReasons")
     locked = "MIG is on: one limit holds for tenants who do not know of each other" if mig and mig[0] else ""

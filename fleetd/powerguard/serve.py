@@ -176,7 +176,8 @@ class Service:
             reply = self._carry_out(one, body, later)
         except BadRequest as error:
             reply = {"ok": False, "why": f"that is no request: {error}"}
-        if reply is not None:
+        quiet = body["do"] == "renew" and body.get("quiet") is True
+        if reply is not None and not (quiet and reply["ok"]):
             later(reply)
 
     def _carry_out(

@@ -2,7 +2,8 @@
 
 Requests, each with `do` and a `seq` that the answer repeats:
   arm        `sent_s ttl_s grace_s gpus`: declare the GPUs and begin a lease; nothing is written yet
-  renew      `sent_s [seen]`: go on; `seen` is {gpu: {knob: watts}} where less is in force than was written
+  renew      `sent_s [seen] [quiet]`: go on; `seen` is {gpu: {knob: watts}} where less is in force than was written;
+             `quiet` true: answer a refusal only
   set        `sent_s limits reason`: {gpu: {knob: watts}}, written in this order for each GPU
   hand_over  `seconds`: the sender is being replaced; its end is no reason to fall within that time
   disarm     end the lease in good order: everything falls to its safe cap

@@ -166,8 +166,11 @@ class Client:
         self._channel.settimeout(WAIT_S)
         self._channel.connect(str(path))
 
-    def ask(self, **body: Any) -> dict[str, Any]:
+    def tell(self, **body: Any) -> None:
         self._channel.send(json.dumps({"sent_s": time.monotonic(), **body}).encode())
+
+    def ask(self, **body: Any) -> dict[str, Any]:
+        self.tell(**body)
         answer: dict[str, Any] = json.loads(self._channel.recv(1 << 16))
         return answer
 

@@ -186,6 +186,9 @@ def test_a14_an_energy_counter_that_goes_backward_is_safe_and_boosts_again_after
 
 def test_stale_is_one_interval_and_a_half_unless_it_is_given() -> None:
     assert GovernorConfig(interval_seconds=0.2).stale_s == pytest.approx(0.3)
+    safe, observe = GovernorConfig(mode="safe", envelope="h200"), GovernorConfig()
+    assert (safe.interval_s, observe.interval_s) == (0.4, 1.0)
+    assert safe.stale_s < 2 * safe.interval_s
     assert GovernorConfig(stale_seconds=5.0).stale_s == 5.0
     with pytest.raises(ValueError, match="stale_seconds"):
         GovernorConfig(stale_seconds=0.0)

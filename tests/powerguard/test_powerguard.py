@@ -326,3 +326,16 @@ def test_what_is_no_request_is_answered_and_does_no_harm(guarded: Bench, packet:
             agent._channel.send(packet)
             assert b'"ok": false' in agent._channel.recv(1 << 16)
     assert guarded.ask(do="status")["ok"]
+
+
+def test_a_quiet_renewal_is_answered_only_when_it_is_refused(guarded: Bench) -> None:
+    with Client(guarded.socket) as agent:
+        assert agent.ask(do="arm", **declared(2, ttl_s=60.0))["ok"]
+        agent.tell(do="renew", seq=1, quiet=True)
+        agent.tell(do="renew", seq=2, quiet=True)
+        assert agent.ask(do="renew", seq=3)["seq"] == 3, "the two before it were not answered"
+        assert guarded.ask(do="status")["renewed_total"] == 3
+        assert guarded.ask(do="restore", to="safe")["ok"]
+        refused = agent.ask(do="renew", seq=4, quiet=True)
+        assert (refused["seq"], refused["ok"]) == (4, False)
+        assert "an operator restored" in refused["why"]

@@ -201,7 +201,8 @@ def _decision(
     limits = _capped(limits, config.safe, cap_watts)
     want = {knob: min(watts, state.held.get(knob, math.inf)) for knob, watts in limits.items()}
     write = {knob: watts for knob, watts in want.items() if knob not in seen or not same(seen[knob], watts)}
-    return Decision(state=replace(state, mode=mode), write=write, news=news, why=mode.why)
+    fresh = state if mode is state.mode else replace(state, mode=mode)
+    return Decision(state=fresh, write=write, news=news, why=mode.why)
 
 
 def _locked(config: GovernConfig, reading: PowerReading) -> str:
@@ -222,7 +223,7 @@ def _after(state: GpuState, drift: Drift | None, seen: Limits, reading: PowerRea
     """What is known to be in force after a reading, and whose lower limits are kept."""
     energy = state.energy_joules if reading.energy_joules is None else reading.energy_joules
     if drift is None or drift.writer is Writer.OUT_OF_BAND:
-        return replace(state, energy_joules=energy)
+        return state if energy == state.energy_joules else replace(state, energy_joules=energy)
     held = dict(state.held)
     if drift.writer is Writer.FOREIGN:
         for knob, watts in seen.items():

@@ -120,11 +120,10 @@ def _counter(state: ModeState, reading: Reading) -> list[str]:
 def next_mode(now_s: float, config: ModeConfig, state: ModeState, reading: Reading) -> ModeState:
     """One loop. Falls to `safe` in the loop that sees the trouble; rises after `settle_s` without any."""
     found, energy = complaints(now_s, config, state, reading), reading.energy_joules
-    state = replace(
-        state,
-        brake_s=now_s if reading.brake else state.brake_s,
-        energy_joules=state.energy_joules if energy is None or not math.isfinite(energy) else energy,
-    )
+    if reading.brake:
+        state = replace(state, brake_s=now_s)
+    if energy is not None and math.isfinite(energy):
+        state = replace(state, energy_joules=energy)
     if config.allowed is Mode.OBSERVE:
         return replace(state, mode=Mode.OBSERVE, why="; ".join(found) or "observing only", good_since_s=None)
     if found:
