@@ -88,6 +88,7 @@ def _show(governor: dict[str, Any] | None, held: dict[str, Any] | None, missing:
     else:
         click.echo(f"governor: at most {governor['allowed']}, envelope {governor['envelope']}", nl=False)
         click.echo(f", set-point: {governor['set_point']}")
+        _show_budget(governor.get("budget"))
         for gpu in governor["gpus"]:
             limits = ", ".join(f"{knob} {watts:g} W" for knob, watts in gpu["set_watts"].items()) or "no limit known"
             enforced = "" if gpu["enforced_watts"] is None else f", enforced {gpu['enforced_watts']:g} W"
@@ -99,6 +100,15 @@ def _show(governor: dict[str, Any] | None, held: dict[str, Any] | None, missing:
         click.echo(f"; {held['lacking']}" if held["lacking"] else "")
         for gpu, why in held["errors"].items():
             click.echo(f"{gpu}  guard: {why}")
+
+
+def _show_budget(budget: dict[str, Any] | None) -> None:
+    """The host's part of the fleet's power budgets; None: it takes part in none, or its agent does not know them."""
+    if budget is None:
+        return
+    held = f"lease of {budget['watts']:g} W for {budget['left_s']:.0f} s" if budget["left_s"] > 0 else "no lease"
+    asked = f"asked for {budget['demand_watts']:g} W, {budget['safe_watts']:g} W without a lease"
+    click.echo(f"power budget: {held}; {asked}{'; ' if budget['why'] else ''}{budget['why']}")
 
 
 @click.command(name="restore")

@@ -14,7 +14,7 @@ from fleetd.model.power_lease import AreaUse, HostUse, PowerUse
 from fleetd.uplink.desk import DeskConfig
 
 SCHEMA = "fleetd.power.tree/1"
-BAR = 24
+BAR, BAR_HOST = 16, 8
 """Characters of a bar."""
 NEARLY = 0.95
 """Of a budget: from here on it is shown as nearly used up."""
@@ -59,7 +59,7 @@ def show(use: PowerUse, console: Console) -> None:
             Text(host.area),
             f"{host.reserved_watts:.0f}",
             f"{host.max_watts:.0f}",
-            _bar(host.reserved_watts, host.max_watts, worst="green"),
+            _bar(host.reserved_watts, host.max_watts, width=BAR_HOST),
             f"{host.demand_watts:.0f}",
             "-" if host.lease_watts is None else f"{host.lease_watts:.0f}",
             "-" if host.left_s is None else f"{host.left_s:.0f}",
@@ -67,12 +67,15 @@ def show(use: PowerUse, console: Console) -> None:
         )
     console.print()
     console.print(hosts)
+    for host in use.hosts:
+        if host.uncapped:
+            console.print(Text(f"{host.name}: reserved at its maximum: {host.uncapped}"), soft_wrap=True)
 
 
 def _word(host: HostUse) -> str:
     if host.uncapped:
-        return f"reserved at its maximum: {host.uncapped}"
-    return "no lease: at its safe cap" if host.lease_watts is None else ""
+        return "no cap"
+    return "safe cap" if host.lease_watts is None else ""
 
 
 def _ordered(areas: Sequence[AreaUse]) -> Iterator[tuple[AreaUse, int]]:
@@ -87,7 +90,8 @@ def _ordered(areas: Sequence[AreaUse]) -> Iterator[tuple[AreaUse, int]]:
         waiting += [(child, depth + 1) for child in reversed(below.get(area.name, []))]
 
 
-def _bar(watts: float, most: float, *, worst: str = "red") -> Text:
+def _bar(watts: float, most: float, *, width: int = BAR) -> Text:
+    """A share of something; only of a budget (`BAR` wide) it is told when it is nearly used up."""
     share = watts / most if most > 0 else 0.0
-    colour = worst if share > 1.0 else "yellow" if share > NEARLY and worst == "red" else "green"
-    return Text("█" * min(BAR, round(BAR * share)), style=colour)
+    colour = "green" if width != BAR or share <= NEARLY else "yellow" if share <= 1.0 else "red"
+    return Text("█" * min(width, round(width * share)), style=colour)

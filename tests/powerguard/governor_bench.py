@@ -7,6 +7,7 @@ from pathlib import Path
 
 from fleetd.agent.governor import Governor
 from fleetd.agent.governor_config import GovernorConfig
+from fleetd.agent.governor_ports import Budget
 from fleetd.compose.power import build_governor
 from fleetd.config.envelope import envelope_path, read_envelope
 from fleetd.config.setpoint import store_setpoint
@@ -82,7 +83,13 @@ class Governed:
 
 @asynccontextmanager
 async def governed(
-    folder: Path, *, gpus: int = 2, start: bool = True, vendor: str = "nvidia", **wishes: object
+    folder: Path,
+    *,
+    gpus: int = 2,
+    start: bool = True,
+    vendor: str = "nvidia",
+    budget: Budget | None = None,
+    **wishes: object,
 ) -> AsyncIterator[Governed]:
     guard = Bench(folder, gpus=gpus) if vendor == "nvidia" else AmdBench(folder, gpus=gpus)
     clock = RealClock()
@@ -99,7 +106,12 @@ async def governed(
         inventory = list(await devices.inventory())
         made = Governed(guard, devices, None, inventory)  # type: ignore[arg-type]
         governor = build_governor(
-            config, devices, clock=clock, inventory=lambda: made.inventory, released=lambda: made.released
+            config,
+            devices,
+            clock=clock,
+            inventory=lambda: made.inventory,
+            released=lambda: made.released,
+            budget=budget,
         )
         assert governor is not None
         made.governor = governor

@@ -141,6 +141,7 @@ class BudgetTree:
     def use(self, now_s: float) -> PowerUse:
         """Everything as it stands, in the order in which it was given."""
         self._lapse(now_s)
+        self._fill(now_s)  # what is stranded is measured by the shares as they are due now
         demand, stranded = dict.fromkeys(self._areas, 0.0), dict.fromkeys(self._areas, 0.0)
         for book in self._hosts.values():
             unused = max(0.0, book.reserved_milliwatts / MILLI - book.target_watts)
@@ -185,7 +186,7 @@ class BudgetTree:
         }
         full, room = min(rooms.items(), key=lambda item: item[1])
         # Cut to whole milliwatts: what is granted is what is counted.
-        share = math.floor(host.target_watts * MILLI)
+        share = math.floor(min(host.target_watts, host.want_watts) * MILLI)
         why = "its share of the budgets above it" if share <= room else f"area {full} has no more that is free"
         return max(host.power.safe_watts, min(share, room) / MILLI), why
 
