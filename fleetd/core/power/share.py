@@ -4,8 +4,6 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-_HALVINGS = 60
-
 
 @dataclass(frozen=True, slots=True)
 class Share:
@@ -17,19 +15,23 @@ class Share:
 
 
 def level(shares: Sequence[Share], watts: float) -> list[float]:
-    """Give each its wish cut at one level per host, found by halving so that all together get at most `watts`.
+    """Give each its wish cut at one level per host, the highest at which all together get at most `watts`.
 
-    Floors are always given, also when they alone are more.
+    Floors are always given, also when they alone are more. What all get grows with the level in straight pieces: from
+    a share's floor on until its wish; so one walk along the corners finds the level.
     """
-    high = max((s.want / s.weight for s in shares if s.weight), default=0.0)
-    if math.fsum(_cut(s, high) for s in shares) <= watts:
-        return [_cut(s, high) for s in shares]
-    low = 0.0
-    for _ in range(_HALVINGS):
-        middle = 0.5 * (low + high)
-        low, high = (middle, high) if math.fsum(_cut(s, middle) for s in shares) <= watts else (low, middle)
-    return [_cut(s, low) for s in shares]
-
-
-def _cut(share: Share, per_host: float) -> float:
-    return max(share.floor, min(share.want, per_host * share.weight))
+    corners = sorted(
+        corner
+        for s in shares
+        if s.weight and s.want > s.floor
+        for corner in ((s.floor / s.weight, s.weight), (s.want / s.weight, -s.weight))
+    )
+    given, at, slope = math.fsum(s.floor for s in shares), 0.0, 0
+    per_host = math.inf
+    for corner, change in corners:
+        more = slope * (corner - at)
+        if given + more > watts:
+            per_host = at + max(0.0, watts - given) / slope if slope else at
+            break
+        given, at, slope = given + more, corner, slope + change
+    return [max(s.floor, min(s.want, per_host * s.weight)) for s in shares]
