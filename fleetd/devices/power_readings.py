@@ -49,9 +49,9 @@ def _reading(gpu: GpuId, at_s: float, reply: Any) -> PowerReading:
 
 
 def _samples(value: list[list[Any]]) -> tuple[tuple[float, float], ...]:
-    """Those that are two numbers that can be; the vendor's "missing" is none. Raises TypeError, ValueError."""
-    pairs = [(_watts(at_s), _watts(watts)) for at_s, watts in value[-_SAMPLES_MAX:]]
-    return tuple((at_s, watts) for at_s, watts in pairs if at_s is not None and watts is not None)
+    """Pairs of finite numbers; a power that cannot be is left out. Raises TypeError, ValueError."""
+    pairs = [(float(at_s), float(watts)) for at_s, watts in value[-_SAMPLES_MAX:]]
+    return tuple(pair for pair in pairs if math.isfinite(pair[0]) and 0.0 <= pair[1] < math.inf)
 
 
 def _watts(value: object) -> float | None:

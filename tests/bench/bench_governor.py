@@ -2,7 +2,8 @@
 
 A governor of 8 GPUs runs as in an agent, over helper process, power guard and a fake vendor library. Printed: how long
 a turn takes, and the processor time of the loop, of the line to the guard, of the helper and of the guard. The fake
-library is dearer than the real one: it looks at its scenario file in every call.
+library is dearer than the real one: it looks at its scenario file in every call. The guard is told apart: it is no part
+of the loop, and its cost is that of the lease.
 """
 
 import asyncio
@@ -72,10 +73,11 @@ async def case(seconds: float, gpus: int, mode: str, *, profile: cProfile.Profil
             modes = {gpu.mode for gpu in host.governor.status().gpus}
     took.sort()
     p50, p99 = (took[min(len(took) - 1, int(ratio * len(took)))] for ratio in (0.5, 0.99))
-    share = sum(shares.values())
+    share = sum(value for name, value in shares.items() if name != "guard")
     print(f"{gpus} GPUs, {'/'.join(sorted(modes))}, {len(took)} turns: p50 {p50 * 1e3:.1f} ms, p99 {p99 * 1e3:.1f} ms")  # noqa: T201
     words = ", ".join(f"{name} {value:.2%}" for name, value in shares.items())
-    print(f"of a core: {words}; together {share:.2%}; targets: p99 {TURN_P99_S * 1e3:.0f} ms, {CORE_RATIO:.0%}")  # noqa: T201
+    targets = f"targets: p99 {TURN_P99_S * 1e3:.0f} ms, {CORE_RATIO:.0%}"
+    print(f"of a core: {words}; without the guard {share:.2%}; {targets}")  # noqa: T201
     return p99 < TURN_P99_S and share <= CORE_RATIO
 
 

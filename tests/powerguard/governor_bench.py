@@ -70,10 +70,7 @@ class Governed:
 
     def foreign(self, watts: float, gpu: int = 0) -> None:
         """Another program sets a limit through the driver."""
-        file = Path(f"{self.guard.scenario.file}.{gpu}.limit")
-        fresh = file.with_suffix(".foreign")
-        fresh.write_text(f"{watts * 1000:.0f}\n")
-        fresh.replace(file)
+        self.guard.foreign(watts, gpu)
 
     def forget(self, gpu: int = 0) -> None:
         """What was set is gone, as after a reload of the driver."""

@@ -105,6 +105,25 @@ class Bench:
         files = (Path(f"{self.scenario.file}.{n}.limit") for n in range(self.gpus))
         return [int(file.read_text()) / 1000 if file.exists() else PRIOR for file in files]
 
+    def clocks(self) -> list[int | None]:
+        """Highest clocks that are locked, in MHz; None: none is."""
+        files = (Path(f"{self.scenario.file}.{n}.clock") for n in range(self.gpus))
+        return [int(file.read_text()) if file.exists() else None for file in files]
+
+    def until_free(self, *gpus: int) -> None:
+        """Wait for the clocks of GPUs, or of all, to be free."""
+        began = time.monotonic()
+        while any(self.clocks()[gpu] for gpu in gpus or range(self.gpus)):
+            assert time.monotonic() - began < WAIT_S, self.clocks()
+            select.select([], [], [], 0.0005)
+
+    def foreign(self, watts: float, gpu: int = 0) -> None:
+        """Another program sets a limit through the driver."""
+        file = Path(f"{self.scenario.file}.{gpu}.limit")
+        fresh = file.with_suffix(".foreign")
+        fresh.write_text(f"{watts * 1000:.0f}\n")
+        fresh.replace(file)
+
     def until(self, watts: float, within_s: float = WAIT_S) -> float:
         """Wait for every GPU to have this limit; returns the seconds it took."""
         began = time.monotonic()

@@ -266,12 +266,44 @@ int nvmlDeviceSetPowerManagementLimit(void *d, unsigned limit) {
   fclose(file);
   return rename(fresh, name) ? 999 : SUCCESS;
 }
+/* The highest clock that was locked stays in `FILE.GPU.clock`, as a limit does. Each lock is a line in `FILE.clocks`. */
+static int lock_clock(void *d, const char *name, unsigned lowest, unsigned highest) {
+  char who[16], text[512], fresh[560];
+  snprintf(who, sizeof who, "%s", who_of(d));
+  int status = enter(who, name);
+  if (status) return status;
+  snprintf(text, sizeof text, "%u %u", lowest, highest);
+  append(".clocks", who, text);
+  if (said(who, "stuck")) return SUCCESS;
+  snprintf(text, sizeof text, "%s.%s.clock", path(), who);
+  if (!highest) return remove(text) && errno != ENOENT ? 999 : SUCCESS;
+  snprintf(fresh, sizeof fresh, "%s.%d", text, (int)getpid());
+  FILE *file = fopen(fresh, "w");
+  if (!file) return 999;
+  fprintf(file, "%u\n", highest);
+  fclose(file);
+  return rename(fresh, text) ? 999 : SUCCESS;
+}
+int nvmlDeviceSetGpuLockedClocks(void *d, unsigned lowest, unsigned highest) {
+  return highest < lowest || !highest ? INVALID_ARGUMENT : lock_clock(d, "SetGpuLockedClocks", lowest, highest);
+}
+int nvmlDeviceResetGpuLockedClocks(void *d) { return lock_clock(d, "ResetGpuLockedClocks", 0, 0); }
+int nvmlDeviceGetClockInfo(void *d, unsigned kind, uint32_t *out) {
+  int status = number_by(d, "ClockInfo", kind, -1, 4, out);
+  char name[512];
+  unsigned most;
+  snprintf(name, sizeof name, "%s.%s.clock", path(), who_of(d));
+  FILE *file = status || kind > 1 ? NULL : fopen(name, "r"); /* 0 and 1: graphics and SM */
+  if (file && fscanf(file, "%u", &most) == 1 && most < *out) *out = most;
+  if (file) fclose(file);
+  return status;
+}
 NUMBER32(PowerManagementDefaultLimit, "PowerManagementDefaultLimit")
 NUMBER32(CurrPcieLinkGeneration, "CurrPcieLinkGeneration") NUMBER32(MaxPcieLinkGeneration, "MaxPcieLinkGeneration")
 NUMBER32(CurrPcieLinkWidth, "CurrPcieLinkWidth") NUMBER32(MaxPcieLinkWidth, "MaxPcieLinkWidth")
 NUMBER32(PcieReplayCounter, "PcieReplayCounter")
 NUMBER64(TotalEnergyConsumption, "TotalEnergyConsumption")
-BY_KIND(Temperature) BY_KIND(ClockInfo) BY_KIND(MaxClockInfo)
+BY_KIND(Temperature) BY_KIND(MaxClockInfo)
 TWO(EccMode) TWO(PowerManagementLimitConstraints)
 TWO(EncoderUtilization) TWO(DecoderUtilization)
 int nvmlDeviceGetUtilizationRates(void *d, uint32_t out[2]) {
