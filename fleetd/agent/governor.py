@@ -11,6 +11,7 @@ import structlog
 from fleetd.agent.governor_asks import declaration, lowered
 from fleetd.agent.governor_config import GovernorConfig
 from fleetd.agent.governor_ports import Budget, Line, Outside, Plan, Read
+from fleetd.agent.governor_rest import Rests
 from fleetd.agent.governor_seen import GovernorSeen
 from fleetd.agent.governor_status import left_alone, shown
 from fleetd.agent.power_lease import PowerCap
@@ -21,12 +22,12 @@ from fleetd.core.power.govern import (
     begin,
     decide,
     falls,
-    stages,
     suspicious,
     wish_watts,
 )
 from fleetd.core.power.modes import Mode
 from fleetd.core.power.provenance import drift_of
+from fleetd.core.power.transaction import orders
 from fleetd.model.envelope import Envelope
 from fleetd.model.host import Gpu
 from fleetd.model.ids import GpuId
@@ -38,9 +39,6 @@ _log = structlog.get_logger(__name__)
 READ_BACKS = 3
 """Looks at what is in force after a write: firmware may take some milliseconds to take a limit."""
 READ_BACK_S = 0.02
-REST_FIRST_S, REST_MAX_S = 1.0, 32.0
-"""A GPU whose limits could not be written, or were not taken, is tried again after the first wait, which doubles. Soon
-at first: somebody else may have written in the same moment, and what stands then may be above the safe cap."""
 NO_CAP = PowerCap(seq=0, host_watts=0.0, gpu_watts=None, why="")
 REARM_S = 1.0
 """Between two tries to get a lease."""
@@ -89,8 +87,7 @@ class Governor:
         self._outside, self._seen = outside, GovernorSeen(envelope)
         self._budget, self._cap = budget, NO_CAP
         self._states: dict[GpuId, GpuState] = {}
-        self._rest: dict[GpuId, tuple[float, str]] = {}
-        self._wait_s: dict[GpuId, float] = {}
+        self._rests = Rests()
         self._arm_due_s = -1.0
         self._counts = _Counts(drift={})
         self._set_point = ""
@@ -143,11 +140,6 @@ class Governor:
         """An envelope is for its part only: another is left alone, and never guessed at."""
         return gpu.vendor == self._envelope.vendor and self._envelope.part in gpu.sku.replace("-", " ").split()
 
-    def _resting(self, name: GpuId, now_s: float) -> str:
-        """Why a GPU is not written to for a while; "" when it is."""
-        until_s, why = self._rest.get(name, (now_s, ""))
-        return why if now_s < until_s else ""
-
     async def _look(self, configs: Mapping[GpuId, GovernConfig]) -> dict[GpuId, PowerReading]:
         try:
             samples = self._seen.wants_samples(self._clock.elapsed_s())
@@ -181,6 +173,7 @@ class Governor:
             lease_why=why,
             against=against,
             cap_watts=self._cap.gpu_watts,
+            clock_hertz=line.clocks.get(name),
         )
         if found.news is not None:
             self._counts.drift[found.news.writer] = self._counts.drift.get(found.news.writer, 0) + 1
@@ -221,28 +214,29 @@ class Governor:
     ) -> None:
         """The transaction: what goes down first, then what goes up, then everything is read back."""
         now_s = self._clock.elapsed_s()
-        writes = {
-            n: d.write
-            for n, d in decisions.items()
-            if d.write and n in readings and now_s >= self._rest.get(n, (0.0, ""))[0]
-        }
-        if not writes or not self._line.live:
+        able = {n: d for n, d in decisions.items() if n in readings and not self._rests.why(n, now_s)}
+        if not self._line.live:
             return
-        before = {n: {k.knob: k.set_watts for k in readings[n].knobs if k.set_watts is not None} for n in writes}
-        reason = "; ".join(dict.fromkeys(decisions[n].why for n in writes))
-        for stage in stages(writes, before):
+        failed: dict[str, str] = {}
+        for order in orders(able, readings):
+            step = order.without(frozenset(failed))
+            if not step.gpus:
+                continue
+            reason = "; ".join(dict.fromkeys(decisions[GpuId(n)].why for n in sorted(step.gpus)))
             try:
-                errors = await self._line.write(stage, reason)
+                errors = await self._line.write(step.limits, step.clocks, reason)
             except DeviceError as error:
                 _log.warning("power_limits_not_written", why=str(error))
                 return
-            self._counts.writes += len(stage)
-            for name, why in errors.items():
-                self._fail(GpuId(name), f"its limit cannot be written: {why}")
-        taken = [name for name in writes if not self._resting(name, now_s)]
+            self._counts.writes += len(step.gpus)
+            failed |= errors
+        for name, why in failed.items():
+            self._fail(GpuId(name), f"its limit cannot be written: {why}")
+        taken = [n for n, one in able.items() if one.write and n not in failed]
         for name in taken:
-            self._states[name] = replace(self._states[name], targets={**self._states[name].targets, **writes[name]})
-        await self._read_back(configs, taken)
+            self._states[name] = replace(self._states[name], targets={**self._states[name].targets, **able[name].write})
+        if taken:
+            await self._read_back(configs, taken)
 
     async def _read_back(self, configs: Mapping[GpuId, GovernConfig], names: Sequence[GpuId]) -> None:
         """Compare what is in force with what was written; a GPU that did not take it rests, at `safe`."""
@@ -261,7 +255,7 @@ class Governor:
                 )
                 if drift is None or drift.writer is not Writer.NOT_TAKEN:
                     del left[name]
-                    self._wait_s.pop(name, None)
+                    self._rests.took(name)
                 else:
                     left[name] = str(drift)
             if not left:
@@ -271,9 +265,7 @@ class Governor:
 
     def _fail(self, name: GpuId, why: str) -> None:
         self._counts.errors += 1
-        wait_s = self._wait_s.get(name, REST_FIRST_S)
-        self._wait_s[name] = min(2.0 * wait_s, REST_MAX_S)
-        self._rest[name] = (self._clock.elapsed_s() + wait_s, why)
+        wait_s = self._rests.fail(name, why, self._clock.elapsed_s())
         state = self._states[name]
         self._states[name] = replace(state, mode=replace(state.mode, mode=Mode.SAFE, why=why, good_since_s=None))
         _log.error("power_limit_failed", gpu=name, why=why, next_try_s=wait_s)
@@ -289,9 +281,10 @@ class Governor:
                 name,
                 self._states[name],
                 readings.get(name),
-                rest=self._resting(name, now_s),
+                rest=self._rests.why(name, now_s),
                 smoothing_lost=self._outside.smoothing_lost(name),
                 lately=self._seen.of(name),
+                clock_limit_hertz=self._line.clocks.get(name),
             )
             if name in configs
             else left_alone(name, f"the envelope is for {self._envelope.part}, this is {gpu.sku}")

@@ -16,6 +16,8 @@ class Line(Protocol):
     why: str
     program_replaced: bool
     renewed_total: int
+    clocks: Mapping[str, float]
+    """GPU → highest clock that the guard has locked, in hertz."""
 
     @property
     def live(self) -> bool:
@@ -27,8 +29,10 @@ class Line(Protocol):
     async def arm(self, gpus: Sequence[Mapping[str, Any]], *, ttl_s: float, grace_s: float) -> str:
         """Begin a lease; "" or why not."""
 
-    async def write(self, limits: Mapping[str, Limits], reason: str) -> Mapping[str, str]:
-        """Write; {gpu: why not}. Raises DeviceError."""
+    async def write(
+        self, limits: Mapping[str, Limits], clocks: Mapping[str, float | None], reason: str
+    ) -> Mapping[str, str]:
+        """Write limits, lock clocks (None: unlock); {gpu: why not}. Raises DeviceError."""
 
     async def seen(self, limits: Mapping[str, Limits]) -> None:
         """Less is in force than was written. Raises DeviceError."""

@@ -14,6 +14,7 @@ def shown(
     rest: str,
     smoothing_lost: bool | None = None,
     lately: PowerSeen | None = None,
+    clock_limit_hertz: float | None = None,
 ) -> GpuPower:
     """A GPU that is governed; `rest`: why it is not written to for a while; `lately`: what its power did."""
     why = state.mode.why
@@ -28,6 +29,7 @@ def shown(
         power_watts=None if reading is None else reading.power_watts,
         writer=_writer(state, rest),
         defaults_watts={knob.knob: knob.default_watts for knob in seen if knob.default_watts is not None},
+        clock_limit_hertz=clock_limit_hertz,
         smoothing_lost=smoothing_lost,
         seen=lately,
     )

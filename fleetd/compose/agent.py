@@ -238,7 +238,7 @@ def _requests(attachment: Attachment) -> Callable[[dict[str, Any]], Awaitable[st
 def _log_watch(
     config: AgentConfig, own: Owned, clock: Clock, heard: Callable[[str, GpuId | None, str | None], None]
 ) -> LogWatch | None:
-    """The kernel log's reader; `heard` is told every code. A simulated host has none: this machine's log is not its log."""
+    """The kernel log's reader, which tells `heard` every code. A simulated host has none: this log is not its log."""
     source = config.kernel_log.source
     if source == "auto":
         source = "off" if config.devices.backend == "sim" else "kmsg"

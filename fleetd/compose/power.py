@@ -55,10 +55,12 @@ class Planner:
         return self._known[1][firmware]
 
     def _plan(self, firmware: str | None) -> GovernConfig:
-        boost, why = None, "none is configured"
+        boost, why, clock = None, "none is configured", None
         if self._config.set_point is not None:
-            boost, why = self._boost(self._read(self._config.set_point), firmware)
-        return GovernConfig(modes=self._modes, safe=self._safe, boost=boost, boost_why=why)
+            point = self._read(self._config.set_point)
+            boost, why = self._boost(point, firmware)
+            clock = None if boost is None or isinstance(point, str) else point.candidate.clock_cap_hertz
+        return GovernConfig(modes=self._modes, safe=self._safe, boost=boost, boost_why=why, boost_clock_hertz=clock)
 
     def _read(self, path: Path) -> SetPoint | str:
         """The set-point on disk, or why there is none."""

@@ -48,4 +48,5 @@ def power(calls: Calls, smi: Any, handle: Any, *, energy: bool) -> Mapping[str, 
         # The draw is told in whole watts, which may stay the same; the firmware's time of its table may not.
         "mark": number(metrics.get("firmware_timestamp")) or None,
         "samples": [],
+        "clock_hertz": None,  # no clock is locked here: the two limiters are the actuators
     }

@@ -55,6 +55,8 @@ class GuardLine:
         self.program_replaced = False
         self.renewed_total = 0
         self._unconfirmed, self._heard_s = 0, -1.0
+        self.clocks: Mapping[str, float] = {}
+        """GPU → highest clock that the guard has locked, by its own word."""
 
     @property
     def live(self) -> bool:
@@ -78,15 +80,25 @@ class GuardLine:
             self.why = str(error)
             return self.why
         self._armed = bool(answer.get("ok"))
+        if self._armed:
+            self.clocks = dict(answer.get("clocks") or {})
         self._heard(answer)
         return self.why
 
-    async def write(self, limits: Mapping[str, Mapping[str, float]], reason: str) -> Mapping[str, str]:
-        """Have limits written; {gpu: why it was not}. Raises DeviceError when none was: no lease, or a refusal."""
-        answer = await self._ask({"do": "set", "limits": limits, "reason": reason})
+    async def write(
+        self, limits: Mapping[str, Mapping[str, float]], clocks: Mapping[str, float | None], reason: str
+    ) -> Mapping[str, str]:
+        """Have limits written and clocks (hertz) locked, or unlocked (None); {gpu: why it was not}.
+
+        Raises DeviceError when nothing was: no lease, or a refusal.
+        """
+        answer = await self._ask({"do": "set", "limits": limits, "clocks": clocks, "reason": reason})
         errors = answer.get("errors")
         if answer.get("ok") or isinstance(errors, dict):
-            return dict(errors or {})
+            failed = dict(errors or {})
+            done = {gpu: hertz for gpu, hertz in clocks.items() if gpu not in failed}
+            self.clocks = {gpu: hertz for gpu, hertz in {**self.clocks, **done}.items() if hertz is not None}
+            return failed
         raise DeviceError(f"the power guard refused: {answer.get('why')}")
 
     async def seen(self, limits: Mapping[str, Mapping[str, float]]) -> None:

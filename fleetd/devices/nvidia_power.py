@@ -7,6 +7,8 @@ from fleetd.devices.nvidia_calls import Calls, scaled
 
 _BRAKE = 0x80
 """nvmlClocksEventReasonHwPowerBrakeSlowdown."""
+_SM_CLOCK = 1
+"""NVML_CLOCK_SM."""
 _POWER_SAMPLES = 0
 """NVML_TOTAL_POWER_SAMPLES: on an H200 a ring of 119, 20 ms apart. The power reading itself is a 1 s average there."""
 
@@ -30,6 +32,7 @@ def power(calls: Calls, *, energy: bool, samples: bool) -> Mapping[str, Any]:
         "brake": bool(reasons and reasons & _BRAKE),
         "locked": locked,
         "energy_joules": scaled(get("nvmlDeviceGetTotalEnergyConsumption"), 1e-3, bits=64) if energy else None,
+        "clock_hertz": scaled(get("nvmlDeviceGetClockInfo", _SM_CLOCK), 1e6),
         # In mW, and noisy: a part that is powered never tells the same number for three turns of the governor.
         "mark": watts,
         "samples": [(at_s, mw * 1e-3) for at_s, mw in calls.ring(_POWER_SAMPLES)] if samples else [],

@@ -28,20 +28,21 @@ def _reading(gpu: GpuId, at_s: float, reply: Any) -> PowerReading:
             knobs=tuple(
                 KnobReading(
                     knob=str(name),
-                    set_watts=_watts(now),
-                    low_watts=_watts(low),
-                    high_watts=_watts(high),
-                    default_watts=_watts(default),
+                    set_watts=_number(now),
+                    low_watts=_number(low),
+                    high_watts=_number(high),
+                    default_watts=_number(default),
                 )
                 for name, now, low, high, default in reply["knobs"][:_KNOBS_MAX]
             ),
-            enforced_watts=_watts(reply["enforced_watts"]),
-            power_watts=_watts(reply["power_watts"]),
-            temperature_celsius=_watts(reply["temperature_celsius"]),
+            enforced_watts=_number(reply["enforced_watts"]),
+            power_watts=_number(reply["power_watts"]),
+            temperature_celsius=_number(reply["temperature_celsius"]),
             brake=bool(reply["brake"]),
             locked=str(reply["locked"])[:_WORDS_MAX],
-            energy_joules=_watts(reply["energy_joules"]),
-            mark=_watts(reply["mark"]),
+            energy_joules=_number(reply["energy_joules"]),
+            clock_hertz=_number(reply["clock_hertz"]),
+            mark=_number(reply["mark"]),
             samples=_samples(reply["samples"]),
         )
     except (KeyError, TypeError, ValueError) as error:
@@ -54,7 +55,7 @@ def _samples(value: list[list[Any]]) -> tuple[tuple[float, float], ...]:
     return tuple(pair for pair in pairs if math.isfinite(pair[0]) and 0.0 <= pair[1] < math.inf)
 
 
-def _watts(value: object) -> float | None:
+def _number(value: object) -> float | None:
     """A number that can be one; None where there is none. Raises TypeError on anything else."""
     if value is None:
         return None

@@ -64,6 +64,8 @@ def _gpus(status: PowerStatus) -> Iterable[Metric]:
     stranded = GaugeMetricFamily("fleetd_power_stranded_watts", text, labels=["gpu"])
     text = "Enforced limit less the present draw."
     headroom = GaugeMetricFamily("fleetd_power_headroom_watts", text, labels=["gpu"])
+    text = "Highest clock that the power guard has locked."
+    clocks = GaugeMetricFamily("fleetd_power_clock_limit_hertz", text, labels=["gpu"])
     text = "1 while the part's power-smoothing hardware has dropped out, else 0; only of a part that spoke of it."
     smoothing = GaugeMetricFamily("fleetd_power_smoothing_lost", text, labels=["gpu"])
     for gpu in status.gpus:
@@ -78,9 +80,11 @@ def _gpus(status: PowerStatus) -> Iterable[Metric]:
             stranded.add_metric([gpu.gpu], max(0.0, status.tbp_watts - gpu.enforced_watts))
             if gpu.power_watts is not None:
                 headroom.add_metric([gpu.gpu], gpu.enforced_watts - gpu.power_watts)
+        if gpu.clock_limit_hertz is not None:
+            clocks.add_metric([gpu.gpu], gpu.clock_limit_hertz)
         if gpu.smoothing_lost is not None:
             smoothing.add_metric([gpu.gpu], float(gpu.smoothing_lost))
-    yield from (family for family in (modes, caps, stranded, headroom, smoothing) if family.samples)
+    yield from (family for family in (modes, caps, stranded, headroom, clocks, smoothing) if family.samples)
 
 
 def _windows(status: PowerStatus) -> Iterable[Metric]:

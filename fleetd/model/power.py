@@ -54,6 +54,8 @@ class PowerReading:
     """Why the limits of this GPU cannot be written, as far as that can be told before; "": they may."""
     energy_joules: float | None = None
     """Since the driver was loaded; only when it was asked for: it costs milliseconds."""
+    clock_hertz: float | None = None
+    """Of the cores, now; of a part whose clock can be locked."""
     mark: float | None = None
     """Changes whenever the sensor renews its value, so that one that stands still shows; None: it does not tell."""
     samples: Sequence[tuple[float, float]] = ()
@@ -137,6 +139,8 @@ class GpuPower:
     """Who moved a limit that is not ours now; "": nobody."""
     defaults_watts: Mapping[str, float] = field(default_factory=dict)
     """In force after the driver was loaded, by knob."""
+    clock_limit_hertz: float | None = None
+    """Highest clock that the guard has locked; None: none."""
     smoothing_lost: bool | None = None
     """Whether the part's power-smoothing hardware has dropped out; None: it has not spoken of it."""
     seen: PowerSeen | None = None

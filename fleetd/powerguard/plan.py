@@ -84,9 +84,9 @@ class Plan:
             for name, gpu in self.gpus.items()
         }
 
-    def locked(self) -> frozenset[str]:
-        """GPUs whose clock is locked by us."""
-        return frozenset(name for name, gpu in self.gpus.items() if gpu.clock_hertz is not None)
+    def locked(self) -> dict[str, float]:
+        """GPU → the clock that we locked."""
+        return {name: gpu.clock_hertz for name, gpu in self.gpus.items() if gpu.clock_hertz is not None}
 
     def priors(self) -> dict[str, dict[str, float]]:
         """GPU → knob → what was in force before, higher limiter first: most of them are raised."""

@@ -185,6 +185,7 @@ class Service:
     ) -> dict[str, Any] | None:
         """The answer; None: it comes later. Raises BadRequest."""
         guard, now, do = self._guard, now_s(), body["do"]
+        why: str | None
         if do == "status":
             return {"ok": True, "why": "", **self.status()}
         if do == "restore":
@@ -197,9 +198,10 @@ class Service:
         if self._holder is not None and self._holder is not one:
             return {"ok": False, "why": f"process {self._holder.peer.pid} holds the lease"}
         if do == "arm":
-            why: str | None = guard.arm(now, body)
-            if not why:
+            if not (why := guard.arm(now, body)):
                 self._hold(one)
+                locked = {} if guard.plan is None else guard.plan.locked()
+                return {"ok": True, "why": "", "program_replaced": self._replaced, "clocks": locked}
         elif self._holder is None:
             why = guard.fallen or "arm first"
         else:

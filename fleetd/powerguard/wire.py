@@ -10,7 +10,8 @@ Requests, each with `do` and a `seq` that the answer repeats:
   disarm     end the lease in good order: everything falls to its safe cap
   status     anybody who may connect may ask
   restore    `to` safe or prior: an operator's; ends the lease
-Answers: `{"seq", "ok": bool, "why": text, …}`. An answer to `set` and `restore` has `errors`: {gpu: text}.
+Answers: `{"seq", "ok": bool, "why": text, …}`. An answer to `arm` has `clocks`: {gpu: hertz} that are locked; one to
+`set` and `restore` has `errors`: {gpu: text}.
 """
 
 import json

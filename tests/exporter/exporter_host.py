@@ -76,6 +76,7 @@ POWER = PowerStatus(
             enforced_watts=672.0,
             power_watts=650.0,
             defaults_watts={"limit": 700.0},
+            clock_limit_hertz=1.605e9,
             smoothing_lost=False,
             seen=SEEN,
         ),

@@ -27,12 +27,18 @@ SUSTAINED = 672.0
 
 
 def tuned(
-    path: Path, *, name: str = "h200", firmware: str = FIRMWARE, raw_watts: float = 690.0, seconds: float = 1e6
+    path: Path,
+    *,
+    name: str = "h200",
+    firmware: str = FIRMWARE,
+    raw_watts: float = 690.0,
+    seconds: float = 1e6,
+    clock_hertz: float | None = None,
 ) -> Path:
     """A set-point of a shipped envelope."""
     envelope, now_s = read_envelope(envelope_path(name)).envelope, RealClock().wall_s()
     point = SetPoint(
-        candidate=Candidate(profile=Profile.STATIC, raw_watts=raw_watts),
+        candidate=Candidate(profile=Profile.STATIC, raw_watts=raw_watts, clock_cap_hertz=clock_hertz),
         envelope=envelope.name,
         envelope_sha256=envelope_sha256(envelope),
         part=envelope.part,
@@ -72,9 +78,13 @@ class Governed:
         """Another program sets a limit through the driver."""
         self.guard.foreign(watts, gpu)
 
+    def free_clock(self, gpu: int = 0) -> None:
+        """Another program unlocks the clock through the driver."""
+        Path(f"{self.guard.scenario.file}.{gpu}.clock").unlink()
+
     def forget(self, gpu: int = 0) -> None:
         """What was set is gone, as after a reload of the driver."""
-        for kind in ("limit", "cap0", "cap1"):
+        for kind in ("limit", "clock", "cap0", "cap1"):
             Path(f"{self.guard.scenario.file}.{gpu}.{kind}").unlink(missing_ok=True)
 
 

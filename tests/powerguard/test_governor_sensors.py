@@ -47,6 +47,7 @@ class FakeLine:
 
     def __init__(self) -> None:
         self.why, self.program_replaced, self.renewed_total, self.live = "", False, 0, False
+        self.clocks: dict[str, float] = {}
         self.limits: dict[str, dict[str, float]] = {GPU: {"limit": 700.0}}
 
     def beat(self) -> None:
@@ -56,8 +57,11 @@ class FakeLine:
         self.live = bool(gpus) and ttl_s + grace_s > 0
         return ""
 
-    async def write(self, limits: Mapping[str, Limits], reason: str) -> Mapping[str, str]:
+    async def write(
+        self, limits: Mapping[str, Limits], clocks: Mapping[str, float | None], reason: str
+    ) -> Mapping[str, str]:
         assert reason
+        self.clocks = {gpu: hertz for gpu, hertz in {**self.clocks, **clocks}.items() if hertz is not None}
         for gpu, knobs in limits.items():
             self.limits[gpu] |= knobs
         return {}

@@ -17,6 +17,8 @@ from fleetd.model.power import Drift, PowerReading, Writer
 
 Limits = Mapping[str, float]
 """Knob → watts."""
+CLOCK_STEP_HERTZ = 15e6
+"""NVIDIA's clocks come in such steps (on an H200), so that a lock may be taken as the next one."""
 _LOWEST = ("limit", "ppt0")
 """The knobs that the safe cap is written to; PPT1 acts on raw power and only has to stay above."""
 
@@ -31,6 +33,8 @@ class GovernConfig:
     """Of the tuned set-point; None: there is none that holds, and the mode is never `boost`."""
     boost_why: str = ""
     """Why there is none."""
+    boost_clock_hertz: float | None = None
+    """Highest clock under the set-point; None: it caps none."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -65,6 +69,8 @@ class Decision:
     news: Drift | None
     """A drift to report."""
     why: str
+    clock: tuple[float | None] | tuple[()] = ()
+    """A clock to lock, in hertz; (None,): to unlock it; empty: nothing."""
 
 
 def safe_limits(envelope: Envelope) -> dict[str, float]:
@@ -91,8 +97,8 @@ def boost_limits(envelope: Envelope, candidate: Candidate, sustained_watts: floa
     knobs = {knob.name: knob for knob in envelope.knobs}
     if candidate.profile is not Profile.STATIC and "ppt1" in knobs:
         raise ValueError("it needs a fast loop inside the part; limits that are written once cannot hold it")
-    if candidate.clock_cap_hertz is not None:
-        raise ValueError("it needs a locked clock, which the guard does not write")
+    if candidate.clock_cap_hertz is not None and envelope.vendor != "nvidia":
+        raise ValueError("it needs a locked clock, which is no actuator of this part")
     limits: dict[str, float] = {}
     for name, knob in knobs.items():
         raw = knob.high_watts if candidate.raw_watts is None else candidate.raw_watts
@@ -127,6 +133,7 @@ def decide(
     lease_why: str,
     against: str = "",
     cap_watts: float | None = None,
+    clock_hertz: float | None = None,
 ) -> Decision:
     """One turn for one GPU.
 
@@ -139,10 +146,11 @@ def decide(
         lease_why: why not.
         against: what else speaks against boost; "": nothing.
         cap_watts: this GPU's part of a power budget; None: none, or only the safe cap (`against` says which).
+        clock_hertz: highest clock that the guard has locked; None: none.
     """
     if reading is None:
         mode = next_mode(now_s, config.modes, state.mode, _none(state, lease_live=lease_live, against=against))
-        return _decision(config, replace(state, mode=mode), {}, None, cap_watts)
+        return _decision(config, replace(state, mode=mode), {}, None, cap_watts, clock_hertz=clock_hertz)
     seen = {knob.knob: knob.set_watts for knob in reading.knobs if knob.set_watts is not None}
     renewed = reading.mark is None or reading.mark != state.mark
     state = replace(
@@ -156,6 +164,7 @@ def decide(
     drift = drift_of(state.targets, falls(config, state), reading, energy_joules=state.energy_joules)
     state = _after(state, drift, seen, reading)
     ok = (drift is None or drift.writer is Writer.GUARD) and not state.held
+    against = "; ".join(why for why in (against, _clock_above(reading, clock_hertz)) if why)
     seen_by_mode = _reading(state, reading, lease_live=lease_live, enforced_ok=ok, against=against)
     mode = next_mode(now_s, config.modes, state.mode, seen_by_mode)
     if drift is not None and drift.writer is not Writer.GUARD:
@@ -166,7 +175,16 @@ def decide(
         mode = replace(mode, why=f"{mode.why}; {lease_why}")
     news = drift if drift is not None and drift != state.told else None
     state = replace(state, mode=mode, drift=drift, told=drift)
-    return _decision(config, state, seen, news, cap_watts)
+    return _decision(config, state, seen, news, cap_watts, clock_hertz=clock_hertz)
+
+
+def _clock_above(reading: PowerReading, locked_hertz: float | None) -> str:
+    """A driver does not tell a lock; that no clock runs above it is all that can be read back."""
+    now = reading.clock_hertz
+    if locked_hertz is None or now is None or now <= locked_hertz + CLOCK_STEP_HERTZ:
+        return ""
+    at = f"the clock is {now / 1e6:.0f} MHz where {locked_hertz / 1e6:.0f} was locked"
+    return f"{at}: another program freed it, or the write was not taken"
 
 
 def _words(limits: Limits) -> str:
@@ -180,14 +198,20 @@ def wish_watts(config: GovernConfig) -> float:
 
 
 def _capped(limits: Limits, safe: Limits, cap_watts: float | None) -> Limits:
-    """A budget bounds what lasts longer than milliseconds, and never to below the safe cap, which is reserved anyway."""
+    """A budget bounds what lasts longer than milliseconds, and never below the safe cap, which is reserved anyway."""
     if cap_watts is None:
         return limits
     return {k: min(w, max(cap_watts, safe.get(k, 0.0))) if k in _LOWEST else w for k, w in limits.items()}
 
 
 def _decision(
-    config: GovernConfig, state: GpuState, seen: Limits, news: Drift | None, cap_watts: float | None
+    config: GovernConfig,
+    state: GpuState,
+    seen: Limits,
+    news: Drift | None,
+    cap_watts: float | None,
+    *,
+    clock_hertz: float | None,
 ) -> Decision:
     """The limits that the mode asks for, as far as they are not in force."""
     mode = state.mode
@@ -202,7 +226,9 @@ def _decision(
     want = {knob: min(watts, state.held.get(knob, math.inf)) for knob, watts in limits.items()}
     write = {knob: watts for knob, watts in want.items() if knob not in seen or not same(seen[knob], watts)}
     fresh = state if mode is state.mode else replace(state, mode=mode)
-    return Decision(state=fresh, write=write, news=news, why=mode.why)
+    wanted = config.boost_clock_hertz if mode.mode is Mode.BOOST else None
+    clock = () if wanted == clock_hertz else (wanted,)
+    return Decision(state=fresh, write=write, news=news, why=mode.why, clock=clock)
 
 
 def _locked(config: GovernConfig, reading: PowerReading) -> str:
