@@ -7,6 +7,9 @@ from typing import Literal
 SOCKET = Path("/run/fleetd-power/guard.sock")
 INTERVAL_S, OBSERVE_INTERVAL_S = 0.4, 1.0
 """Whoever writes has to see within 500 ms what others wrote; whoever only watches has to cost nothing."""
+BUDGET_INTERVAL_MAX_S = 0.5
+"""A lapsed lease of a power budget is seen in the next turn, and a hung loop five turns later by the power guard: both
+within the least grace that a power tree may give."""
 STALE_INTERVALS = 1.5
 """Between one and two: the turn after a renewal may be early, the second one without must not be believed."""
 
@@ -53,6 +56,11 @@ class GovernorConfig:
                 raise ValueError("host_base_watts: without an envelope nothing is governed that a budget could bind")
             if not self.host_base_watts >= 0:
                 raise ValueError(f"host_base_watts: {self.host_base_watts} is below 0")
+            if self.interval_seconds > BUDGET_INTERVAL_MAX_S:
+                raise ValueError(
+                    f"interval_seconds: {self.interval_seconds:g} is too slow for host_base_watts, for which a turn may "
+                    f"take {BUDGET_INTERVAL_MAX_S:g} s: a lapsed lease would be seen too late"
+                )
         if not self.hand_over_seconds >= 0:
             raise ValueError(f"hand_over_seconds: {self.hand_over_seconds} is below 0")
 

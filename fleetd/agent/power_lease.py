@@ -31,7 +31,7 @@ TICK_S = 0.5
 STALE_S = 5.0
 """A governor that has not turned for so long is not spoken for: the power guard has let its limits fall long before."""
 OVER_S = 2.0
-"""Limits may stay above a lower cap for so long, while it is written; the least grace of a lease is a second more."""
+"""Limits may stay above a lower cap for so long, while it is written; the least grace of a lease is longer."""
 ALL_WATTS = 1e6
 """The wish for everything; the controller cuts it at the host's maximum."""
 _LOWEST = ("limit", "ppt0")

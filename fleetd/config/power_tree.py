@@ -68,7 +68,7 @@ class TreeFile:
     hosts: tuple[HostsFile, ...]
     ttl_seconds: float = 60.0
     """Life of a lease. A host asks every third of it."""
-    grace_seconds: float = 5.0
+    grace_seconds: float = 6.0
     """Within which a host whose lease lapsed has its safe cap in force."""
 
     def __post_init__(self) -> None:

@@ -11,8 +11,9 @@ TTL_MAX_S, GRACE_MAX_S = 120.0, 30.0
 was in the file that an earlier one had read."""
 TTL_MIN_S = 6.0
 """A question comes every third of a lease's life, over a line that may need seconds to be made anew."""
-GRACE_MIN_S = 3.0
-"""The power guard of a host falls within 2.05 s after an agent that holds a lease and is starved of its processor."""
+GRACE_MIN_S = 5.0
+"""The slowest fall of a host that is well: its agent's loop hangs right after it looked at the lease, renews the power
+guard's for five turns more (2.5 s), and is then starved of its processor, for which the guard waits 2.05 s."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -7,6 +7,7 @@ from click.testing import CliRunner
 
 from fleetd.cli import main
 from fleetd.config import ConfigError
+from fleetd.config.files import load_agent
 from fleetd.config.power_tree import load_power_tree
 
 GOOD = """\
@@ -32,7 +33,7 @@ def test_a_tree_is_read(tmp_path: Path) -> None:
     assert [area.parent for area in tree.areas] == [None, "hall"]
     assert [host.name for host in tree.hosts] == ["h001", "h002", "h003", "login1", "login2"]
     assert [host.controlled for host in tree.hosts] == [True] * 3 + [False] * 2
-    assert (tree.ttl_s, tree.grace_s) == (60.0, 5.0)
+    assert (tree.ttl_s, tree.grace_s) == (60.0, 6.0)
 
 
 @pytest.mark.parametrize(
@@ -54,7 +55,7 @@ def test_a_tree_is_read(tmp_path: Path) -> None:
         ("budget_watts: 40000", "budget_watts: -1", 5, "budget_watts: -1 W is no budget"),
         ("budget_watts: 40000", "budget: 40000", 5, "unknown key `areas.1..budget`; did you mean `budget_watts`"),
         ("kind: PowerTree", "kind: PowerTree\nttl_seconds: 1", 3, "ttl_seconds: 1 is not from 6 to 120"),
-        ("kind: PowerTree", "kind: PowerTree\ngrace_seconds: 0.2", 3, "grace_seconds: 0.2 is not from 3 to 30"),
+        ("kind: PowerTree", "kind: PowerTree\ngrace_seconds: 0.2", 3, "grace_seconds: 0.2 is not from 5 to 30"),
         ("kind: PowerTree", "kind: Policy", 2, "kind must be `PowerTree`"),
     ],
 )
@@ -79,3 +80,26 @@ def test_a_controller_does_not_start_with_a_tree_that_cannot_be_kept(tmp_path: P
     assert result.exit_code == 2
     assert result.stderr.startswith(f"fleetd: {tree}:5: the safe caps of the hosts in r1")
     assert result.stderr.count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    ("power", "line", "says"),
+    [
+        ("{host_base_watts: 100}", 4, "power: host_base_watts: without an envelope nothing is governed"),
+        ("{envelope: h200, host_base_watts: -1}", 4, "power: host_base_watts: -1.0 is below 0"),
+        (
+            "{envelope: h200, host_base_watts: 100, interval_seconds: 0.6}",
+            4,
+            "power: interval_seconds: 0.6 is too slow for host_base_watts",
+        ),
+    ],
+)
+def test_an_agent_that_could_not_keep_a_lease_does_not_start(tmp_path: Path, power: str, line: int, says: str) -> None:
+    path = tmp_path / "agent.yaml"
+    path.write_text(
+        f"apiVersion: fleetd/v1\nkind: Agent\nstate_dir: {tmp_path}\npower: {power}\n"
+        'uplink: {address: "127.0.0.1:1", insecure: true}\n'
+    )
+    with pytest.raises(ConfigError, match=says) as caught:
+        load_agent(path)
+    assert caught.value.line == line

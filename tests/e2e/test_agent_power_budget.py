@@ -35,7 +35,7 @@ TREE = PowerTree(
     areas=(Area(name="r1", budget_watts=BASE + 2 * 660.0),),
     hosts=(HostPower(name="h1", area="r1", safe_watts=BASE + 2 * SAFE, max_watts=BASE + 2 * 700.0),),
     ttl_s=6.0,
-    grace_s=3.0,
+    grace_s=5.0,
 )
 CAPPED = 659.0
 """Its part of the budget, less what a driver may round."""

@@ -65,7 +65,7 @@ class Hall:
             clock=clock,
             run_blocking=run_blocking,
             dispatcher=DispatcherConfig(),
-            power=declared(2, budget=BUDGET, ttl_s=TTL_S, grace_s=3.0),
+            power=declared(2, budget=BUDGET, ttl_s=TTL_S, grace_s=5.0),
         )
         clock.ahead_s = 160.0 if settled else 0.0
         task = asyncio.create_task(controller.run())
