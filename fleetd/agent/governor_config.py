@@ -58,8 +58,8 @@ class GovernorConfig:
                 raise ValueError(f"host_base_watts: {self.host_base_watts} is below 0")
             if self.interval_seconds > BUDGET_INTERVAL_MAX_S:
                 raise ValueError(
-                    f"interval_seconds: {self.interval_seconds:g} is too slow for host_base_watts, for which a turn may "
-                    f"take {BUDGET_INTERVAL_MAX_S:g} s: a lapsed lease would be seen too late"
+                    f"interval_seconds: {self.interval_seconds:g} is too slow for host_base_watts, which allows "
+                    f"{BUDGET_INTERVAL_MAX_S:g} s: a lapsed lease would be seen too late"
                 )
         if not self.hand_over_seconds >= 0:
             raise ValueError(f"hand_over_seconds: {self.hand_over_seconds} is below 0")
