@@ -56,9 +56,9 @@ class GovernorConfig:
                 raise ValueError("host_base_watts: without an envelope nothing is governed that a budget could bind")
             if not self.host_base_watts >= 0:
                 raise ValueError(f"host_base_watts: {self.host_base_watts} is below 0")
-            if self.interval_seconds > BUDGET_INTERVAL_MAX_S:
+            if self.mode != "observe" and self.interval_s > BUDGET_INTERVAL_MAX_S:
                 raise ValueError(
-                    f"interval_seconds: {self.interval_seconds:g} is too slow for host_base_watts, which allows "
+                    f"interval_seconds: {self.interval_s:g} is too slow for host_base_watts, which allows "
                     f"{BUDGET_INTERVAL_MAX_S:g} s: a lapsed lease would be seen too late"
                 )
         if not self.hand_over_seconds >= 0:

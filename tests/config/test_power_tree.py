@@ -88,7 +88,7 @@ def test_a_controller_does_not_start_with_a_tree_that_cannot_be_kept(tmp_path: P
         ("{host_base_watts: 100}", 4, "power: host_base_watts: without an envelope nothing is governed"),
         ("{envelope: h200, host_base_watts: -1}", 4, "power: host_base_watts: -1.0 is below 0"),
         (
-            "{envelope: h200, host_base_watts: 100, interval_seconds: 0.6}",
+            "{mode: safe, envelope: h200, host_base_watts: 100, interval_seconds: 0.6}",
             4,
             "power: interval_seconds: 0.6 is too slow for host_base_watts",
         ),
