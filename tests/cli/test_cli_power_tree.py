@@ -1,33 +1,18 @@
 """`fleetd power tree` against a controller that shares budgets out, and against one that does not; and its metrics."""
 
-import asyncio
 import json
-import threading
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
-import structlog
 from click.testing import CliRunner, Result
 
-from fleetd.actuators.dryrun import DryRun
 from fleetd.cli import main
-from fleetd.config import load_policy
-from fleetd.config.shipped import policy_path
-from fleetd.controller.controller import Controller
-from fleetd.controller.dispatcher import DispatcherConfig
 from fleetd.controller.metrics import ControllerCollector
-from fleetd.controller.power_config import PowerTree
 from fleetd.model.ids import HostName
 from fleetd.model.power_lease import Ask
-from fleetd.stores.memory import MemoryStore
-from fleetd.system import RealClock, run_blocking
-from fleetd.uplink.config import ServerConfig
-from fleetd.uplink.server import serve
 from tests.agent.power_hosts import MOST, SAFE, declared
+from tests.e2e.power_controller import serving
 
 H0, H1 = HostName("h0"), HostName("h1")
-Run = Callable[..., Result]
 
 
 def question(host: HostName, demand_watts: float, *, uncapped: str = "") -> Ask:
@@ -43,54 +28,15 @@ def question(host: HostName, demand_watts: float, *, uncapped: str = "") -> Ask:
     )
 
 
-@contextmanager
-def serving(tmp_path: Path, tree: PowerTree | None) -> Iterator[tuple[Run, Controller]]:
-    """A controller in a thread of its own."""
-    loop, stop, ready = asyncio.new_event_loop(), asyncio.Event(), threading.Event()
-    found: list[tuple[int, Controller]] = []
-
-    async def live() -> None:
-        controller = Controller(
-            store=MemoryStore(),
-            actuator=DryRun(tmp_path / "orders.jsonl", run_blocking=run_blocking),
-            policy=load_policy(policy_path("default")),
-            clock=RealClock(),
-            run_blocking=run_blocking,
-            dispatcher=DispatcherConfig(),
-            power=tree,
-        )
-        task = asyncio.create_task(controller.run())
-        config = ServerConfig(listen="127.0.0.1:0", insecure=True)
-        server = await serve(config, agents=controller.intake, desk=controller.desk)
-        found.append((server.port, controller))
-        ready.set()
-        await stop.wait()
-        await server.stop()
-        task.cancel()
-        await asyncio.gather(task, return_exceptions=True)
-
-    thread = threading.Thread(target=loop.run_until_complete, args=(live(),))
-    thread.start()
-    try:
-        assert ready.wait(30)
-        port, controller = found[0]
-
-        def run(*words: str) -> Result:
-            return CliRunner().invoke(main, [*words, "--insecure", "--controller", f"127.0.0.1:{port}"])
-
-        yield run, controller
-    finally:
-        loop.call_soon_threadsafe(stop.set)
-        thread.join(30)
-        loop.close()
-        structlog.reset_defaults()
+def run(port: int, *words: str) -> Result:
+    return CliRunner().invoke(main, ["power", "tree", *words, "--insecure", "--controller", f"127.0.0.1:{port}"])
 
 
 def test_the_tree_for_people_machines_and_prometheus(tmp_path: Path) -> None:
-    with serving(tmp_path, declared(3, budget=3 * MOST)) as (run, controller):
+    with serving(tmp_path, declared(3, budget=3 * MOST), settled=False) as (port, controller):
         controller.power.ask(H0, question(H0, 6000.0))
         controller.power.ask(H1, question(H1, 6000.0, uncapped="its governor only observes"))
-        shown = run("power", "tree")
+        shown = run(port)
         assert shown.exit_code == 0
         words = (
             "nobody is raised for another 151 s",
@@ -100,7 +46,7 @@ def test_the_tree_for_people_machines_and_prometheus(tmp_path: Path) -> None:
             "safe cap\n",
         )
         assert [word for word in words if word not in shown.stdout] == []
-        body = json.loads(run("power", "tree", "--json", "-").stdout)
+        body = json.loads(run(port, "--json", "-").stdout)
         assert body["schema"] == "fleetd.power.tree/1"
         assert [area["name"] for area in body["areas"]] == ["domain", "r0"]
         assert [host["reserved_watts"] for host in body["hosts"]] == [5000.0, MOST, SAFE]
@@ -120,8 +66,8 @@ def test_the_tree_for_people_machines_and_prometheus(tmp_path: Path) -> None:
 
 
 def test_without_budgets_it_says_so_and_shows_no_metric(tmp_path: Path) -> None:
-    with serving(tmp_path, None) as (run, controller):
-        refused = run("power", "tree")
+    with serving(tmp_path, None, settled=False) as (port, controller):
+        refused = run(port)
         assert refused.exit_code == 1
         assert refused.stderr == (
             "fleetd: this controller shares no power budget out; name a tree in its configuration: `power: tree`\n"
@@ -130,6 +76,6 @@ def test_without_budgets_it_says_so_and_shows_no_metric(tmp_path: Path) -> None:
 
 
 def test_without_a_controller_it_cannot_tell() -> None:
-    result = CliRunner().invoke(main, ["power", "tree", "--insecure", "--controller", "127.0.0.1:1"])
+    result = run(1)
     assert result.exit_code == 3
     assert result.stderr.count("\n") == 1

@@ -1,28 +1,18 @@
 """A real agent, a real power guard, one C library under both, and a controller that shares a budget out over gRPC."""
 
-import asyncio
 import shutil
 import tempfile
-import threading
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
 
-from fleetd.actuators.dryrun import DryRun
-from fleetd.config import load_policy
-from fleetd.config.shipped import policy_path
-from fleetd.controller.controller import Controller
-from fleetd.controller.dispatcher import DispatcherConfig
 from fleetd.controller.power_config import PowerTree
 from fleetd.core.power.books import HostPower
 from fleetd.core.power.tree import Area
-from fleetd.stores.memory import MemoryStore
-from fleetd.system import RealClock, run_blocking
-from fleetd.uplink.config import ServerConfig
-from fleetd.uplink.server import serve
 from tests.e2e.agent_bench import agent
+from tests.e2e.power_controller import serving
 from tests.powerguard.governor_bench import tuned
 from tests.powerguard.guard_bench import SAFE, Bench
 
@@ -41,53 +31,6 @@ CAPPED = 659.0
 """Its part of the budget, less what a driver may round."""
 
 
-class WoundClock(RealClock):
-    """Real time, wound on so far that no earlier controller's lease can be out."""
-
-    ahead_s = 0.0
-
-    def elapsed_s(self) -> float:
-        return super().elapsed_s() + self.ahead_s
-
-
-@contextmanager
-def controller(folder: Path) -> Iterator[int]:
-    """Its port; it has been up for three minutes, and ends as if it were killed."""
-    loop, stop, ready = asyncio.new_event_loop(), asyncio.Event(), threading.Event()
-    ports: list[int] = []
-
-    async def live() -> None:
-        clock = WoundClock()
-        made = Controller(
-            store=MemoryStore(),
-            actuator=DryRun(folder / "orders.jsonl", run_blocking=run_blocking),
-            policy=load_policy(policy_path("observe")),
-            clock=clock,
-            run_blocking=run_blocking,
-            dispatcher=DispatcherConfig(),
-            power=TREE,
-        )
-        clock.ahead_s = 180.0
-        task = asyncio.create_task(made.run())
-        server = await serve(ServerConfig(listen="127.0.0.1:0", insecure=True), agents=made.intake, desk=made.desk)
-        ports.append(server.port)
-        ready.set()
-        await stop.wait()
-        await server.stop(grace_s=0)
-        task.cancel()
-        await asyncio.gather(task, return_exceptions=True)
-
-    thread = threading.Thread(target=loop.run_until_complete, args=(live(),))
-    thread.start()
-    try:
-        assert ready.wait(30)
-        yield ports[0]
-    finally:
-        loop.call_soon_threadsafe(stop.set)
-        thread.join(30)
-        loop.close()
-
-
 @pytest.fixture
 def folder() -> Iterator[Path]:
     with tempfile.TemporaryDirectory() as short:  # a socket's path has 108 characters
@@ -104,7 +47,7 @@ def test_an_agent_boosts_as_far_as_its_lease_and_falls_without_the_controller(fo
         stack.callback(guard.close)
         guard.start()
         fleet = stack.enter_context(ExitStack())
-        port = fleet.enter_context(controller(folder))
+        port, _ = fleet.enter_context(serving(folder, TREE, settled=True))
         uplink = {"address": f"127.0.0.1:{port}", "insecure": True}
         host = stack.enter_context(agent(folder, gpus=2, start=False, power=power, uplink=uplink))
         host.environ |= {name: guard.environ[name] for name in ("FAKE_NVML", "LD_LIBRARY_PATH")}

@@ -10,36 +10,22 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
 
-from fleetd.actuators.dryrun import DryRun
-from fleetd.config import load_policy
-from fleetd.config.shipped import policy_path
 from fleetd.controller.controller import Controller
-from fleetd.controller.dispatcher import DispatcherConfig
 from fleetd.model.host import POWER_LEASES, Hello
 from fleetd.model.ids import BootId, HostName
 from fleetd.model.order import RunBurnin
-from fleetd.ports import Actuator
-from fleetd.stores.memory import MemoryStore
-from fleetd.system import RealClock, run_blocking
+from fleetd.system import RealClock
 from fleetd.uplink.client import GrpcUplink
 from fleetd.uplink.config import DeskConfig, ServerConfig, UplinkConfig
 from fleetd.uplink.desk import DeskClient
 from fleetd.uplink.server import Server, serve
 from fleetd.uplink.spool import SqliteSpool
 from tests.agent.power_hosts import MOST, SAFE, SAFE_CAP, PowerHost, declared
+from tests.e2e.power_controller import made
 
 BUDGET = SAFE + MOST
 """Room for one of the two at its most."""
 TTL_S = 6.0
-
-
-class WoundClock(RealClock):
-    """Real time, which the test may wind on."""
-
-    ahead_s = 0.0
-
-    def elapsed_s(self) -> float:
-        return super().elapsed_s() + self.ahead_s
 
 
 class Hall:
@@ -56,18 +42,7 @@ class Hall:
 
     @asynccontextmanager
     async def controller(self, *, settled: bool = True) -> AsyncIterator[Controller]:
-        clock = WoundClock()
-        actuator: Actuator = DryRun(self.folder / "orders.jsonl", run_blocking=run_blocking)
-        controller = Controller(
-            store=MemoryStore(),
-            actuator=actuator,
-            policy=load_policy(policy_path("observe")),
-            clock=clock,
-            run_blocking=run_blocking,
-            dispatcher=DispatcherConfig(),
-            power=declared(2, budget=BUDGET, ttl_s=TTL_S, grace_s=5.0),
-        )
-        clock.ahead_s = 160.0 if settled else 0.0
+        controller = made(self.folder, declared(2, budget=BUDGET, ttl_s=TTL_S, grace_s=5.0), settled=settled)
         task = asyncio.create_task(controller.run())
         config = ServerConfig(listen=f"127.0.0.1:{self.port}", insecure=True, drain_retry_after_seconds=0.05)
         server = await serve(config, agents=controller.intake, desk=controller.desk)
