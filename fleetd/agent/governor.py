@@ -116,8 +116,8 @@ class Governor:
             await self._line.disarm()  # the guard lets go of the driver, too
             self._states.clear()
             return
-        self._outside.look()
         parts = {gpu.gpu: gpu for gpu in self._inventory()}
+        self._outside.look(parts.values())
         configs = {name: self._plan(gpu.firmware) for name, gpu in parts.items() if self._governs(gpu)}
         if self._budget is not None:
             self._cap = self._budget.cap([wish_watts(config) for config in configs.values()])

@@ -1,10 +1,11 @@
 """What the governor needs of the world: somebody who reads the limits, and the line to the guard who writes them."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any, Protocol
 
 from fleetd.agent.power_lease import PowerCap
 from fleetd.core.power.govern import GovernConfig, Limits
+from fleetd.model.host import Gpu
 from fleetd.model.ids import GpuId
 from fleetd.model.power import GpuPower, PowerReading
 from fleetd.model.power_lease import LeaseStatus
@@ -58,8 +59,8 @@ class Read(Protocol):
 class Outside(Protocol):
     """What is known of power from elsewhere; see `fleetd.agent.power_outside.PowerOutside`."""
 
-    def look(self) -> None:
-        """A turn begins."""
+    def look(self, gpus: Collection[Gpu]) -> None:
+        """A turn begins, with these GPUs."""
 
     def against(self, gpu: GpuId) -> str:
         """Why there must be no boost; "": nothing is known."""

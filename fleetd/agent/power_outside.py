@@ -1,10 +1,12 @@
 """What the agent knows of power beside the governor's own readings: from the kernel log and the energy counters."""
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 
 import structlog
 
+from fleetd.core.faults.observation import device_key
 from fleetd.core.power import smoothing
+from fleetd.model.host import Gpu
 from fleetd.model.ids import GpuId
 from fleetd.model.telemetry import GpuSample
 
@@ -41,8 +43,11 @@ class PowerOutside:
             (_log.warning if lost else _log.info)("power_smoothing", gpu=gpu or device, code=code, lost=lost)
         self._smoothing = after
 
-    def look(self) -> None:
-        """Once a turn, before `against`: whether an energy counter went backward since the turn before."""
+    def look(self, gpus: Collection[Gpu]) -> None:
+        """Once a turn, before `against`: which GPUs there are, and whether an energy counter went backward since."""
+        if gpus and self._smoothing.spoke:
+            places = {key: gpu.gpu for gpu in gpus if (key := device_key(gpu.pci_address)) is not None}
+            self._smoothing = smoothing.placed(self._smoothing, places)
         samples = self._samples()
         self._now = {}
         if samples is self._read:

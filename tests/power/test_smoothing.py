@@ -2,7 +2,19 @@
 
 import pytest
 
-from fleetd.core.power.smoothing import BACK, DROPPED, LOW, USED_UP, Smoothing, Word, heard, is_lost, standing, why_lost
+from fleetd.core.power.smoothing import (
+    BACK,
+    DROPPED,
+    LOW,
+    USED_UP,
+    Smoothing,
+    Word,
+    heard,
+    is_lost,
+    placed,
+    standing,
+    why_lost,
+)
 from fleetd.model.ids import GpuId
 
 GPU, OTHER = GpuId("GPU-0"), GpuId("GPU-1")
@@ -38,15 +50,22 @@ def test_what_a_gpu_said_of_its_smoothing(codes: tuple[str, ...], lost: bool | N
     assert bool(why_lost(state, GPU)) is bool(lost)
 
 
-def test_a_device_that_no_gpu_is_known_for_may_be_any_until_it_is_back_by_its_place() -> None:
-    state = after(DROPPED, gpu=None, device="0000:03:00")
-    assert is_lost(state, GPU)
-    assert is_lost(state, OTHER)
-    elsewhere = heard(state, Word(code=BACK, gpu=OTHER, device="0000:05:00"))
-    assert is_lost(elsewhere, GPU)
-    back = heard(state, Word(code=BACK, gpu=GPU, device="0000:03:00"))
-    assert not is_lost(back, GPU)
-    assert not is_lost(back, OTHER)
+def test_a_word_from_before_the_gpus_were_known_finds_its_gpu() -> None:
+    places = {"0:03:00": GPU, "0:05:00": OTHER}
+    state = after(DROPPED, gpu=None, device="0:03:00")
+    assert is_lost(state, GPU) is None, "not yet"
+    state = placed(state, places)
+    assert (is_lost(state, GPU), is_lost(state, OTHER)) == (True, None)
+    assert not is_lost(heard(state, Word(code=BACK, gpu=GPU, device="0:03:00")), GPU)
+    before = after(DROPPED, BACK, gpu=None, device="0:03:00")
+    assert is_lost(placed(before, places), GPU) is False
+    elsewhere = placed(after(DROPPED, gpu=None, device="0:7f:00"), places)
+    assert (is_lost(elsewhere, GPU), is_lost(elsewhere, OTHER)) == (None, None), "none of this host's GPUs"
+
+
+def test_a_line_that_names_no_device_may_be_any_gpus() -> None:
+    state = placed(after(DROPPED, gpu=None), {"0:03:00": GPU})
+    assert (is_lost(state, GPU), is_lost(state, OTHER)) == (True, True)
 
 
 def test_after_a_restart_what_stands_is_lost_until_162_is_heard() -> None:

@@ -4,7 +4,7 @@ Smoothing stands between a job's steps and the feed. Where it has dropped out, p
 set-point that was tuned with it is no longer known to be good: no boost until it is back.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 
 from fleetd.model.ids import GpuId
@@ -23,9 +23,9 @@ class Word:
 
     code: str
     gpu: GpuId | None
-    """None: not one that was known then, so it may be any."""
+    """None: not one that was known when it was said; see `placed`."""
     device: str | None = None
-    """As the kernel's line names it, by which a word of a GPU that was not known then is found again."""
+    """As the kernel's line names it; None: it names none, so with no GPU either it may be any."""
 
     def same_device(self, other: "Word") -> bool:
         """Whether both speak of one GPU, as far as can be told."""
@@ -38,8 +38,8 @@ class Smoothing:
     """What was heard in this boot. Bounded by the devices that the kernel can name."""
 
     lost: frozenset[Word] = frozenset()
-    spoke: frozenset[GpuId | None] = frozenset()
-    """GPUs that have such hardware, for it spoke."""
+    spoke: frozenset[Word] = frozenset()
+    """Words of all GPUs that have such hardware, for it spoke; their codes say nothing."""
 
 
 def standing(words: Iterable[Word]) -> Smoothing:
@@ -62,15 +62,34 @@ def heard(state: Smoothing, word: Word) -> Smoothing:
         lost |= {word}
     elif word.code == BACK:
         lost = frozenset(one for one in lost if one.code != DROPPED or not one.same_device(word))
-    return replace(state, lost=lost, spoke=state.spoke | {word.gpu})
+    return replace(state, lost=lost, spoke=state.spoke | {replace(word, code="")})
+
+
+def placed(state: Smoothing, gpus: Mapping[str, GpuId]) -> Smoothing:
+    """Say whose the words are that came before the GPUs were known; `gpus`: by device, as the kernel names it."""
+    if all(word.gpu is not None for word in state.spoke):
+        return state
+
+    def named(words: frozenset[Word]) -> frozenset[Word]:
+        return frozenset(
+            replace(word, gpu=gpus.get(word.device)) if word.gpu is None and word.device is not None else word
+            for word in words
+        )
+
+    return Smoothing(lost=named(state.lost), spoke=named(state.spoke))
 
 
 def why_lost(state: Smoothing, gpu: GpuId) -> str:
     """Why there is no smoothing on a GPU; "": nothing is known against it."""
-    codes = {word.code for word in state.lost if word.gpu in {gpu, None}}
+    codes = {word.code for word in state.lost if _is_of(word, gpu)}
     return "; ".join(why for code, why in _WHY.items() if code in codes)
 
 
+def _is_of(word: Word, gpu: GpuId) -> bool:
+    """A device that is none of the host's known GPUs is nobody's; a line that names none may be anybody's."""
+    return word.gpu == gpu or (word.gpu is None and word.device is None)
+
+
 def is_lost(state: Smoothing, gpu: GpuId) -> bool | None:
-    """Whether it has dropped out; None: neither this GPU nor one without a name has spoken."""
-    return bool(why_lost(state, gpu)) if state.spoke & {gpu, None} else None
+    """Whether it has dropped out; None: the GPU has not spoken of it."""
+    return bool(why_lost(state, gpu)) if any(_is_of(word, gpu) for word in state.spoke) else None
