@@ -259,7 +259,8 @@ class Guard:
         if not self.lease.live(now_s):
             return "the lease has lapsed"
         limits = watts_of(body.get("limits"), self._knobs(), "limits")
-        clocks = hertz_of(body.get("clocks", {}), self._knobs(), "clocks")
+        lockable = {name for name, gpu in self.plan.gpus.items() if gpu.vendor == "nvidia"}
+        clocks = hertz_of(body.get("clocks", {}), lockable, "clocks")
         if not limits and not clocks:
             raise BadRequest("limits: none is named")
         for gpu, knobs in limits.items():

@@ -77,14 +77,14 @@ def watts_of(body: object, gpus: dict[str, set[str]], what: str) -> dict[str, di
     return {gpu: {knob: float(w) for knob, w in limits.items()} for gpu, limits in body.items()}
 
 
-def hertz_of(body: object, gpus: dict[str, set[str]], what: str) -> dict[str, float | None]:
-    """{gpu: hertz, or null} of a request, for known GPUs only. Raises BadRequest."""
+def hertz_of(body: object, gpus: set[str], what: str) -> dict[str, float | None]:
+    """{gpu: hertz, or null} of a request, for GPUs whose clock can be locked. Raises BadRequest."""
     if not isinstance(body, dict):
         raise BadRequest(f"{what}: an object is needed")
     found: dict[str, float | None] = {}
     for gpu, hertz in body.items():
         if gpu not in gpus:
-            raise BadRequest(f"{what}: {gpu!r:.80} was not declared")
+            raise BadRequest(f"{what}: {gpu!r:.80} was not declared, or is no part whose clock can be locked")
         if hertz is None:
             found[gpu] = None
         elif isinstance(hertz, bool) or not isinstance(hertz, int | float) or not 1e8 <= hertz < 1e11:  # noqa: PLR2004

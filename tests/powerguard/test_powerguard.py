@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 
 from fleetd.powerguard.plan import Gpu, Limit, Plan, store
+from fleetd.powerguard.vendors import AmdSmi, CannotWrite, Nvml
 from fleetd.sim.vendorlibs.amd import environ as amd_fake_environ
 from tests.fakelibs import amd_fake
 from tests.fakelibs.nvidia_fake import LIBRARIES
@@ -415,3 +416,15 @@ def test_clocks_that_are_none_are_refused(guarded: Bench, clocks: object) -> Non
         assert not answer["ok"]
         assert "clocks" in answer["why"]
         assert guarded.scenario.lines(".clocks") == []
+
+
+def test_a_driver_that_knows_no_locked_clocks_is_an_error_of_that_gpu_and_no_end_of_the_guard() -> None:
+    class Old:
+        nvmlDeviceGetHandleByUUID = staticmethod(lambda *_: 0)  # noqa: N815 - the library's name
+
+    nvml = Nvml()
+    nvml._open = Old()
+    with pytest.raises(CannotWrite, match="this driver is too old"):
+        nvml.lock_clock("GPU-0", "", 1.41e9)
+    with pytest.raises(CannotWrite, match="no clock is locked"):
+        AmdSmi().lock_clock("one", "0000:03:00.0", None)
