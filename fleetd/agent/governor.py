@@ -142,7 +142,7 @@ class Governor:
 
     async def _look(self, configs: Mapping[GpuId, GovernConfig]) -> dict[GpuId, PowerReading]:
         try:
-            samples = self._seen.wants_samples(self._clock.elapsed_s())
+            samples = self._seen.due(tuple(configs), self._clock.elapsed_s())
             found = {one.gpu: one for one in await self._read(samples=samples) if one.gpu in configs}
             self._seen.take(found)
             if any(

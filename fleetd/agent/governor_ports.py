@@ -52,8 +52,11 @@ Plan = Callable[[str | None], GovernConfig]
 class Read(Protocol):
     """Reads the limits of all GPUs."""
 
-    async def __call__(self, *, energy: bool = False, samples: bool = False) -> Sequence[PowerReading]:
-        """With the energy counter, which takes milliseconds, and new power samples if asked. Raises DeviceError."""
+    async def __call__(self, *, energy: bool = False, samples: Collection[GpuId] = ()) -> Sequence[PowerReading]:
+        """With the energy counter if asked, which takes milliseconds; of some GPUs the new power samples, too.
+
+        Raises DeviceError.
+        """
 
 
 class Outside(Protocol):

@@ -1,6 +1,6 @@
 """The governor's wiring: envelope and set-point from files, limits from the devices, writes to the power guard."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from pathlib import Path
 
 from fleetd.agent.governor import Governor
@@ -18,6 +18,7 @@ from fleetd.devices.guard_line import GuardLine
 from fleetd.devices.helper import HelperDevices
 from fleetd.model.envelope import Envelope
 from fleetd.model.host import Gpu
+from fleetd.model.ids import GpuId
 from fleetd.model.power import PowerReading
 from fleetd.ports import Clock
 
@@ -114,7 +115,7 @@ def build_governor(
     except (Infeasible, ValueError) as error:
         raise ConfigError(path, None, f"refused: {error}") from error
 
-    async def read(*, energy: bool = False, samples: bool = False) -> Sequence[PowerReading]:
+    async def read(*, energy: bool = False, samples: Collection[GpuId] = ()) -> Sequence[PowerReading]:
         return await devices.power(energy=energy, samples=samples)
 
     return Governor(

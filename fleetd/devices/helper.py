@@ -11,7 +11,7 @@ changes, or a GPU has trouble, or after an hour, a fresh helper names them anew,
 
 import asyncio
 import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 
 import structlog
 
@@ -131,14 +131,17 @@ class HelperDevices:
                 await self._helpers.retire(error)
             raise error
 
-    async def power(self, *, energy: bool = False, samples: bool = False) -> tuple[PowerReading, ...]:
-        """Limits and draw of each GPU that answered and is not left alone. Raises DeviceError when there is none."""
+    async def power(self, *, energy: bool = False, samples: Collection[GpuId] = ()) -> tuple[PowerReading, ...]:
+        """Limits and draw of each GPU that answered and is not left alone, of some with their new samples.
+
+        Raises DeviceError when there is none.
+        """
         async with self._lock:
             child, now_s = await self._helpers.ready(), self._clock.elapsed_s
             gpus = [one.gpu for one in self._inventory if one.gpu not in self._asides]
             found: list[PowerReading] = []
             for some in [gpus] if now_s() >= self._singly_until_s else [[gpu] for gpu in gpus]:
-                request: dict[str, object] = {"do": "power", "gpus": some, "energy": energy, "samples": samples}
+                request: dict[str, object] = {"do": "power", "gpus": some, "energy": energy, "samples": list(samples)}
                 request |= {"gpu": some[0]} if len(some) == 1 else {}
                 try:
                     reply = await self._helpers.ask(child, request, self._config.call_deadline_seconds)

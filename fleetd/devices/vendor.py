@@ -84,7 +84,7 @@ def _power(reader: Powered, request: dict[str, Any]) -> dict[str, Any]:
     found = {}
     for gpu in request["gpus"]:
         with suppress(VendorError):
-            found[gpu] = reader.power(gpu, energy=request["energy"], samples=request["samples"])
+            found[gpu] = reader.power(gpu, energy=request["energy"], samples=gpu in request["samples"])
     return found
 
 

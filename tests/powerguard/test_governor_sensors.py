@@ -2,14 +2,16 @@
 
 import asyncio
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import pairwise
 from typing import Any
 
 import pytest
 
 from fleetd.agent.governor import Governor
 from fleetd.agent.governor_config import GovernorConfig
+from fleetd.agent.governor_seen import GovernorSeen
 from fleetd.agent.power_outside import PowerOutside
 from fleetd.config.envelope import envelope_path, read_envelope
 from fleetd.core.power.govern import GovernConfig, Limits
@@ -106,7 +108,7 @@ class Host:
             outside=self.outside,
         )
 
-    async def read(self, *, energy: bool = False, samples: bool = False) -> Sequence[PowerReading]:
+    async def read(self, *, energy: bool = False, samples: Collection[GpuId] = ()) -> Sequence[PowerReading]:
         del energy, samples
         self.reads += 1
         limit = self.line.limits[GPU]["limit"]
@@ -211,3 +213,19 @@ def test_lost_power_smoothing_ends_boost_in_the_next_turn(codes: tuple[int, ...]
     host.outside.hear("nvidia.xid.162", GPU, "0000:03:00")
     modes = [host.turn() for _ in range(10)]
     assert modes[-1] == ("safe" if codes == (165,) else "boost")
+
+
+@pytest.mark.parametrize("loop_s", [0.4, 1.0])
+def test_rings_are_asked_for_in_turn_and_each_before_it_forgets(loop_s: float) -> None:
+    gpus, seen = [GpuId(f"GPU-{n}") for n in range(8)], GovernorSeen(H200)
+    asked: dict[GpuId, list[float]] = {gpu: [] for gpu in gpus}
+    most = 0
+    for turn in range(60):
+        now_s = 50.0 + turn * loop_s
+        due = seen.due(gpus, now_s)
+        most = max(most, len(due) if turn else 0)
+        for gpu in due:
+            asked[gpu].append(now_s)
+    assert all(times[0] == 50.0 for times in asked.values()), "all at first"
+    assert max(b - a for times in asked.values() for a, b in pairwise(times)) < 2.36, "what an H200's ring holds"
+    assert most <= 5, "and no turn asks for all of them again"
