@@ -84,10 +84,10 @@ class Track:
         if samples and self._samples and samples[-1][0] < self._samples[-1][0] - HORIZON_S:
             self._samples, self._fresh, self._spectrum = [], 0, []  # the clock was set back
             self._slices.clear()
-        for at_s, watts in samples[-SAMPLES_MAX:]:
-            if math.isfinite(watts) and watts >= 0 and (not self._samples or at_s > self._samples[-1][0]):
-                self._samples.append((at_s, watts))
-                self._fresh += 1
+        last_s = self._samples[-1][0] if self._samples else -math.inf
+        fresh = {at_s: watts for at_s, watts in samples[-SAMPLES_MAX:] if at_s > last_s and 0.0 <= watts < math.inf}
+        self._samples += sorted(fresh.items())
+        self._fresh += len(fresh)
         if self._fresh and self._samples[-1][0] - self._samples[-self._fresh][0] >= SLICE_S * _MOST:
             self._judge()
 
