@@ -284,6 +284,7 @@ class Governor:
                 rest=self._rests.why(name, now_s),
                 smoothing_lost=self._outside.smoothing_lost(name),
                 lately=self._seen.of(name),
+                windows=self._seen.windows,
                 clock_limit_hertz=self._line.clocks.get(name),
             )
             if name in configs

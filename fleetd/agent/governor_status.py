@@ -1,9 +1,12 @@
 """What the governor shows of a GPU."""
 
+from collections.abc import Sequence
+
 from fleetd.core.power.govern import GpuState
 from fleetd.core.power.modes import Mode
+from fleetd.core.power.observe import sights
 from fleetd.model.ids import GpuId
-from fleetd.model.power import GpuPower, PowerReading, PowerSeen, Writer
+from fleetd.model.power import GpuPower, PowerReading, PowerSeen, WindowShown, Writer
 
 
 def shown(
@@ -14,6 +17,7 @@ def shown(
     rest: str,
     smoothing_lost: bool | None = None,
     lately: PowerSeen | None = None,
+    windows: Sequence[WindowShown] = (),
     clock_limit_hertz: float | None = None,
 ) -> GpuPower:
     """A GPU that is governed; `rest`: why it is not written to for a while; `lately`: what its power did."""
@@ -32,6 +36,7 @@ def shown(
         clock_limit_hertz=clock_limit_hertz,
         smoothing_lost=smoothing_lost,
         seen=lately,
+        sights=sights(windows, lately, held=state.mode.mode is not Mode.OBSERVE),
     )
 
 

@@ -9,11 +9,9 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 from prometheus_client.metrics_core import Metric
 
 from fleetd.exporter.power_lease import budget_metrics
-from fleetd.model.power import GpuPower, PowerSeen, PowerStatus, WindowShown, Writer
+from fleetd.model.power import GpuPower, PowerStatus, Writer
 
 MODES = ("observe", "safe", "boost")
-_NEARLY = 0.95
-"""Samples a little further apart than the window still show it; as in the core's judgement of them."""
 
 
 class PowerCollector:
@@ -96,7 +94,7 @@ def _windows(status: PowerStatus) -> Iterable[Metric]:
             allowed.add_metric([row.label], row.allowed_ratio)
     text = (
         "Highest average power over any such window of the last minute, to the board power; `sight`: `certified` "
-        "(something is fast enough to hold it) or `audited` (only seen afterwards)."
+        "(something holds it, fast enough) or `audited` (only seen afterwards)."
     )
     drawn = GaugeMetricFamily("fleetd_power_window_ratio", text, labels=["gpu", "window", "sight"])
     text = (
@@ -104,19 +102,12 @@ def _windows(status: PowerStatus) -> Iterable[Metric]:
     )
     sights = GaugeMetricFamily("fleetd_power_window_sight", text, labels=["gpu", "window", "sight"])
     for gpu in status.gpus:
-        for row in status.windows if gpu.seen is not None else ():
-            kept = _sight(row, gpu.seen)
-            sights.add_metric([gpu.gpu, row.label, kept], 1.0)
-            watts = None if gpu.seen is None else gpu.seen.windows_watts.get(row.label)
+        for label, kept in gpu.sights.items():
+            sights.add_metric([gpu.gpu, label, kept], 1.0)
+            watts = None if gpu.seen is None else gpu.seen.windows_watts.get(label)
             if watts is not None and status.tbp_watts > 0:
-                drawn.add_metric([gpu.gpu, row.label, kept], watts / status.tbp_watts)
+                drawn.add_metric([gpu.gpu, label, kept], watts / status.tbp_watts)
     yield from (family for family in (allowed, drawn, sights) if family.samples)
-
-
-def _sight(row: WindowShown, seen: PowerSeen | None) -> str:
-    if row.certified:
-        return "certified"
-    return "audited" if seen is not None and row.over_s >= _NEARLY * seen.spacing_s else "unobservable"
 
 
 def _swings(gpus: Iterable[GpuPower]) -> Iterable[Metric]:

@@ -144,6 +144,8 @@ class GpuPower:
     smoothing_lost: bool | None = None
     """Whether the part's power-smoothing hardware has dropped out; None: it has not spoken of it."""
     seen: PowerSeen | None = None
+    sights: Mapping[str, str] = field(default_factory=dict)
+    """How well each of the envelope's windows is kept, by label: `certified`, `audited` or `unobservable`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

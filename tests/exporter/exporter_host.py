@@ -79,6 +79,7 @@ POWER = PowerStatus(
             clock_limit_hertz=1.605e9,
             smoothing_lost=False,
             seen=SEEN,
+            sights={"20us": "unobservable", "20ms": "audited", "1s": "certified"},
         ),
         GpuPower(
             gpu=MI300X,

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from fleetd.config.envelope import envelope_path, read_envelope
 from fleetd.core.power.checker import Trace
-from fleetd.core.power.observe import HORIZON_S, Track, ac_ratio, windows_shown
+from fleetd.core.power.observe import HORIZON_S, Track, ac_ratio, sights, windows_shown
 from fleetd.model.envelope import Band, Lower
 from fleetd.model.power import PowerSeen
 
@@ -72,6 +72,16 @@ def test_readings_that_are_far_apart_show_the_long_window_only() -> None:
     assert list(rows) == ["20us", "20ms", "50ms", "1s"]
     assert rows["20ms"].allowed_ratio is None, "another row replaces it"
     assert rows["50ms"].allowed_ratio == pytest.approx(1.36 * (1 - PLATFORM.margin.total))
+
+
+def test_how_well_a_window_is_kept_hangs_on_who_holds_it_and_what_is_read() -> None:
+    rows, fine = windows_shown(H200), seen([500.0] * 160)
+    assert sights(rows, fine, held=True) == {"20ms": "audited", "1s": "certified"}
+    assert sights(rows, fine, held=False) == {"20ms": "audited", "1s": "audited"}, "in observe nothing holds it"
+    coarse = seen([500.0] * 20, spacing_s=0.4, lot=1)
+    assert sights(rows, coarse, held=False) == {"20ms": "unobservable", "1s": "audited"}
+    assert sights(rows, None, held=False) == {"20ms": "unobservable", "1s": "unobservable"}
+    assert sights(windows_shown(PLATFORM), fine, held=True)["20us"] == "unobservable"
 
 
 def test_a_minute_later_it_is_forgotten() -> None:

@@ -51,6 +51,24 @@ def windows_shown(envelope: Envelope) -> tuple[WindowShown, ...]:
     )
 
 
+def sights(windows: Sequence[WindowShown], seen: PowerSeen | None, *, held: bool) -> dict[str, str]:
+    """How well each window of one GPU is kept, by label; as in the ladder, but for the samples that there really are.
+
+    Args:
+        windows: of the envelope.
+        seen: of the GPU.
+        held: the governor holds its limits; in `observe` nothing does, however fast it could.
+    """
+
+    def of(row: WindowShown) -> Sight:
+        if row.certified and held:
+            return Sight.CERTIFIED
+        fine = seen is not None and row.over_s >= _NEARLY * seen.spacing_s
+        return Sight.AUDITED if fine else Sight.UNOBSERVABLE
+
+    return {row.label: of(row).value for row in windows}
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Slice:
     """Two seconds."""
