@@ -122,6 +122,7 @@ class Governor:
         if self._budget is not None:
             self._cap = self._budget.cap([wish_watts(config) for config in configs.values()])
         readings = await self._look(configs)
+        self._line.beat()  # the first look starts a helper, which takes seconds on a busy host
         await self._arm(configs, parts, readings)
         decisions: dict[GpuId, Decision] = {}
         for name, config in configs.items():

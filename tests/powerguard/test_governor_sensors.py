@@ -50,12 +50,14 @@ class FakeLine:
     def __init__(self) -> None:
         self.why, self.program_replaced, self.renewed_total, self.live = "", False, 0, False
         self.clocks: dict[str, float] = {}
+        self.did: list[str] = []
         self.limits: dict[str, dict[str, float]] = {GPU: {"limit": 700.0}}
 
     def beat(self) -> None:
-        self.renewed_total += 1
+        self.did.append("beat")
 
     async def arm(self, gpus: Sequence[Mapping[str, Any]], *, ttl_s: float, grace_s: float) -> str:
+        self.did.append("arm")
         self.live = bool(gpus) and ttl_s + grace_s > 0
         return ""
 
@@ -111,6 +113,7 @@ class Host:
     async def read(self, *, energy: bool = False, samples: Collection[GpuId] = ()) -> Sequence[PowerReading]:
         del energy, samples
         self.reads += 1
+        self.line.did.append("read")
         limit = self.line.limits[GPU]["limit"]
         good = PowerReading(
             gpu=GPU,
@@ -229,3 +232,9 @@ def test_rings_are_asked_for_in_turn_and_each_before_it_forgets(loop_s: float) -
     assert all(times[0] == 50.0 for times in asked.values()), "all at first"
     assert max(b - a for times in asked.values() for a, b in pairwise(times)) < 2.36, "what an H200's ring holds"
     assert most <= 5, "and no turn asks for all of them again"
+
+
+def test_a_long_first_look_costs_no_lease() -> None:
+    host = Host()
+    host.turn()
+    assert host.line.did[:4] == ["beat", "read", "beat", "arm"], "renewed only while the loop has turned lately"
