@@ -11,11 +11,11 @@ from fleetd.agent.chores import Chores
 from fleetd.agent.detector import Detector
 from fleetd.agent.log_watch import LogWatch
 from fleetd.agent.sampler import Sampler
-from fleetd.model.host import Hello, Place
+from fleetd.model.host import POWER_LEASES, Hello, Place
 from fleetd.model.ids import BootId, HostName
 from fleetd.model.status import AgentStatus
 from fleetd.model.telemetry import GpuSample
-from fleetd.ports import Clock, Devices, Spool, Uplink
+from fleetd.ports import Clock, Devices, PowerLine, Spool, Uplink
 
 _log = structlog.get_logger(__name__)
 
@@ -61,6 +61,7 @@ class Agent:
         log_watch: LogWatch | None = None,
         detector: Detector | None = None,
         companions: Mapping[str, Loop] | None = None,
+        power: PowerLine | None = None,
     ) -> None:
         """Wire the loops; start nothing.
 
@@ -81,6 +82,7 @@ class Agent:
             log_watch: reads the kernel log; None: nobody does.
             detector: judges what `sampler` reads; None: nobody does.
             companions: further loops by name, that run as long as the agent does.
+            power: asks for leases of power budgets; None: this host takes part in none.
         """
         self._host = host
         self._boot_id = boot_id
@@ -98,6 +100,7 @@ class Agent:
         self._log_watch = log_watch
         self._detector = detector
         self._companions = dict(companions or {})
+        self._power = power
         self._told_ahead_s = 0.0
 
     async def run(
@@ -176,7 +179,7 @@ class Agent:
             host=self._host,
             boot_id=self._boot_id,
             agent_version=self._version,
-            capabilities=CAPABILITIES,
+            capabilities=CAPABILITIES if self._power is None else (*CAPABILITIES, POWER_LEASES),
             inventory=inventory,
             place=self._place,
             at_s=self._clock.wall_s(),
@@ -207,6 +210,7 @@ class Agent:
                     telemetry=self._telemetry,
                     accept=self._chores.accept,
                     recall=self._chores.recall,
+                    power=self._power,
                 )
             )
             changed = asyncio.create_task(self._sampler.inventory_changed.wait())

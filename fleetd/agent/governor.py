@@ -5,16 +5,29 @@ It writes nothing itself and holds no privilege: the power guard writes, as long
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
 
 import structlog
 
+from fleetd.agent.governor_asks import declaration, lowered
 from fleetd.agent.governor_config import GovernorConfig
-from fleetd.agent.governor_ports import Line, Plan, Read
+from fleetd.agent.governor_ports import Budget, Line, Outside, Plan, Read
+from fleetd.agent.governor_rest import Rests
+from fleetd.agent.governor_seen import GovernorSeen
 from fleetd.agent.governor_status import left_alone, shown
-from fleetd.core.power.govern import Decision, GovernConfig, GpuState, Limits, begin, decide, falls, stages, suspicious
+from fleetd.agent.power_lease import PowerCap
+from fleetd.core.power.govern import (
+    Decision,
+    GovernConfig,
+    GpuState,
+    begin,
+    decide,
+    falls,
+    suspicious,
+    wish_watts,
+)
 from fleetd.core.power.modes import Mode
 from fleetd.core.power.provenance import drift_of
+from fleetd.core.power.transaction import orders
 from fleetd.model.envelope import Envelope
 from fleetd.model.host import Gpu
 from fleetd.model.ids import GpuId
@@ -26,9 +39,7 @@ _log = structlog.get_logger(__name__)
 READ_BACKS = 3
 """Looks at what is in force after a write: firmware may take some milliseconds to take a limit."""
 READ_BACK_S = 0.02
-REST_FIRST_S, REST_MAX_S = 1.0, 32.0
-"""A GPU whose limits could not be written, or were not taken, is tried again after the first wait, which doubles. Soon
-at first: somebody else may have written in the same moment, and what stands then may be above the safe cap."""
+NO_CAP = PowerCap(seq=0, host_watts=0.0, gpu_watts=None, why="")
 REARM_S = 1.0
 """Between two tries to get a lease."""
 
@@ -54,6 +65,8 @@ class Governor:
         clock: Clock,
         inventory: Callable[[], Sequence[Gpu]],
         released: Callable[[], bool],
+        outside: Outside,
+        budget: Budget | None = None,
     ) -> None:
         """Read nothing yet.
 
@@ -66,12 +79,15 @@ class Governor:
             clock: monotonic time and waiting.
             inventory: the GPUs of this host.
             released: whether the agent has let go of the GPUs.
+            outside: what else speaks against boost.
+            budget: the host's part of the fleet's power budgets; None: it takes part in none.
         """
         self._config, self._envelope, self._plan, self._read = config, envelope, plan, read
         self._line, self._clock, self._inventory, self._released = line, clock, inventory, released
+        self._outside, self._seen = outside, GovernorSeen(envelope)
+        self._budget, self._cap = budget, NO_CAP
         self._states: dict[GpuId, GpuState] = {}
-        self._rest: dict[GpuId, tuple[float, str]] = {}
-        self._wait_s: dict[GpuId, float] = {}
+        self._rests = Rests()
         self._arm_due_s = -1.0
         self._counts = _Counts(drift={})
         self._set_point = ""
@@ -84,7 +100,7 @@ class Governor:
                 began_s = self._clock.elapsed_s()
                 await self.turn()
                 took_s = self._clock.elapsed_s() - began_s
-                await self._clock.sleep_s(max(0.01, self._config.interval_seconds - took_s))
+                await self._clock.sleep_s(max(0.01, self._config.interval_s - took_s))
         finally:
             if self._config.hand_over_seconds > 0:
                 why = await self._line.hand_over(self._config.hand_over_seconds)
@@ -101,8 +117,12 @@ class Governor:
             self._states.clear()
             return
         parts = {gpu.gpu: gpu for gpu in self._inventory()}
+        self._outside.look(parts.values())
         configs = {name: self._plan(gpu.firmware) for name, gpu in parts.items() if self._governs(gpu)}
+        if self._budget is not None:
+            self._cap = self._budget.cap([wish_watts(config) for config in configs.values()])
         readings = await self._look(configs)
+        self._line.beat()  # the first look starts a helper, which takes seconds on a busy host
         await self._arm(configs, parts, readings)
         decisions: dict[GpuId, Decision] = {}
         for name, config in configs.items():
@@ -112,20 +132,20 @@ class Governor:
         await self._tell_lower(readings)
         await self._write(configs, readings, decisions)
         self._states = {name: state for name, state in self._states.items() if name in configs}
+        self._seen.keep(configs)
         self._show(parts, configs, readings)
+        if self._budget is not None:
+            self._budget.turned(self._cap, self._shown)
 
     def _governs(self, gpu: Gpu) -> bool:
         """An envelope is for its part only: another is left alone, and never guessed at."""
         return gpu.vendor == self._envelope.vendor and self._envelope.part in gpu.sku.replace("-", " ").split()
 
-    def _resting(self, name: GpuId, now_s: float) -> str:
-        """Why a GPU is not written to for a while; "" when it is."""
-        until_s, why = self._rest.get(name, (now_s, ""))
-        return why if now_s < until_s else ""
-
     async def _look(self, configs: Mapping[GpuId, GovernConfig]) -> dict[GpuId, PowerReading]:
         try:
-            found = {one.gpu: one for one in await self._read(energy=False)}
+            samples = self._seen.due(tuple(configs), self._clock.elapsed_s())
+            found = {one.gpu: one for one in await self._read(samples=samples) if one.gpu in configs}
+            self._seen.take(found)
             if any(
                 suspicious(configs[n], self._states.get(n) or begin(configs[n]), found[n])
                 for n in configs
@@ -143,7 +163,19 @@ class Governor:
         if replaced:
             why = "the guard's program was replaced while it runs: `systemctl reload fleetd-powerguard`"
         now_s = self._clock.elapsed_s()
-        found = decide(now_s, config, state, reading, lease_live=line.live and not replaced, lease_why=why)
+        against = "; ".join(why for why in (self._outside.against(name), self._cap.why) if why)
+        live = line.live and not replaced
+        found = decide(
+            now_s,
+            config,
+            state,
+            reading,
+            lease_live=live,
+            lease_why=why,
+            against=against,
+            cap_watts=self._cap.gpu_watts,
+            clock_hertz=line.clocks.get(name),
+        )
         if found.news is not None:
             self._counts.drift[found.news.writer] = self._counts.drift.get(found.news.writer, 0) + 1
             _log.warning("power_limit_moved", gpu=name, writer=found.news.writer.value, why=str(found.news))
@@ -160,31 +192,15 @@ class Governor:
         if self._config.mode == Mode.OBSERVE.value or self._line.live or self._clock.elapsed_s() < self._arm_due_s:
             return
         self._arm_due_s = self._clock.elapsed_s() + REARM_S
-        gpus = [entry for n in configs if n in readings and (entry := self._entry(parts[n], configs[n], readings[n]))]
+        asked = (declaration(self._envelope, parts[n], configs[n], readings[n]) for n in configs if n in readings)
+        gpus = [entry for entry in asked if entry is not None]
         if gpus:
             lease = self._envelope.lease
             await self._line.arm(gpus, ttl_s=lease.ttl_s, grace_s=lease.grace_s)
 
-    def _entry(self, gpu: Gpu, config: GovernConfig, reading: PowerReading) -> dict[str, Any] | None:
-        """What the guard is told of a GPU; None: its limits must be left alone."""
-        seen = {knob.knob: knob for knob in reading.knobs}
-        limits = {}
-        for knob, safe in config.safe.items():
-            told = seen.get(knob)
-            if reading.locked or told is None or told.set_watts is None or safe < (told.low_watts or 0.0):
-                return None
-            highest = max(safe, *(k.high_watts for k in self._envelope.knobs if k.name == knob))
-            limits[knob] = {"prior_watts": told.set_watts, "safe_watts": safe, "ceiling_watts": highest}
-        return {"gpu": gpu.gpu, "vendor": gpu.vendor, "pci": gpu.pci_address or "", "limits": limits}
-
     async def _tell_lower(self, readings: Mapping[GpuId, PowerReading]) -> None:
         """Have the guard know of limits that others lowered, so that its fall does not raise them."""
-        lower: dict[str, Limits] = {}
-        for name, state in self._states.items():
-            if state.drift is None or state.drift.raised or state.locked or name not in readings:
-                continue
-            knob = state.drift.knob or next((k.knob for k in readings[name].knobs if k.knob in state.targets), "")
-            lower[name] = {knob: state.drift.to_watts}
+        lower = lowered(self._states, readings)
         if lower and self._line.live:
             try:
                 await self._line.seen(lower)
@@ -199,28 +215,29 @@ class Governor:
     ) -> None:
         """The transaction: what goes down first, then what goes up, then everything is read back."""
         now_s = self._clock.elapsed_s()
-        writes = {
-            n: d.write
-            for n, d in decisions.items()
-            if d.write and n in readings and now_s >= self._rest.get(n, (0.0, ""))[0]
-        }
-        if not writes or not self._line.live:
+        able = {n: d for n, d in decisions.items() if n in readings and not self._rests.why(n, now_s)}
+        if not self._line.live:
             return
-        before = {n: {k.knob: k.set_watts for k in readings[n].knobs if k.set_watts is not None} for n in writes}
-        reason = "; ".join(dict.fromkeys(decisions[n].why for n in writes))
-        for stage in stages(writes, before):
+        failed: dict[str, str] = {}
+        for order in orders(able, readings):
+            step = order.without(frozenset(failed))
+            if not step.gpus:
+                continue
+            reason = "; ".join(dict.fromkeys(decisions[GpuId(n)].why for n in sorted(step.gpus)))
             try:
-                errors = await self._line.write(stage, reason)
+                errors = await self._line.write(step.limits, step.clocks, reason)
             except DeviceError as error:
                 _log.warning("power_limits_not_written", why=str(error))
                 return
-            self._counts.writes += len(stage)
-            for name, why in errors.items():
-                self._fail(GpuId(name), f"its limit cannot be written: {why}")
-        taken = [name for name in writes if not self._resting(name, now_s)]
+            self._counts.writes += len(step.gpus)
+            failed |= errors
+        for name, why in failed.items():
+            self._fail(GpuId(name), f"its limit cannot be written: {why}")
+        taken = [n for n, one in able.items() if one.write and n not in failed]
         for name in taken:
-            self._states[name] = replace(self._states[name], targets={**self._states[name].targets, **writes[name]})
-        await self._read_back(configs, taken)
+            self._states[name] = replace(self._states[name], targets={**self._states[name].targets, **able[name].write})
+        if taken:
+            await self._read_back(configs, taken)
 
     async def _read_back(self, configs: Mapping[GpuId, GovernConfig], names: Sequence[GpuId]) -> None:
         """Compare what is in force with what was written; a GPU that did not take it rests, at `safe`."""
@@ -229,7 +246,7 @@ class Governor:
             if attempt:
                 await self._clock.sleep_s(READ_BACK_S)
             try:
-                found = {one.gpu: one for one in await self._read(energy=False)}
+                found = {one.gpu: one for one in await self._read()}
             except DeviceError:
                 continue
             for name in [name for name in left if name in found]:
@@ -239,7 +256,7 @@ class Governor:
                 )
                 if drift is None or drift.writer is not Writer.NOT_TAKEN:
                     del left[name]
-                    self._wait_s.pop(name, None)
+                    self._rests.took(name)
                 else:
                     left[name] = str(drift)
             if not left:
@@ -249,9 +266,7 @@ class Governor:
 
     def _fail(self, name: GpuId, why: str) -> None:
         self._counts.errors += 1
-        wait_s = self._wait_s.get(name, REST_FIRST_S)
-        self._wait_s[name] = min(2.0 * wait_s, REST_MAX_S)
-        self._rest[name] = (self._clock.elapsed_s() + wait_s, why)
+        wait_s = self._rests.fail(name, why, self._clock.elapsed_s())
         state = self._states[name]
         self._states[name] = replace(state, mode=replace(state.mode, mode=Mode.SAFE, why=why, good_since_s=None))
         _log.error("power_limit_failed", gpu=name, why=why, next_try_s=wait_s)
@@ -263,7 +278,16 @@ class Governor:
     ) -> None:
         now_s = self._clock.elapsed_s()
         self._shown = tuple(
-            shown(name, self._states[name], readings.get(name), rest=self._resting(name, now_s))
+            shown(
+                name,
+                self._states[name],
+                readings.get(name),
+                rest=self._rests.why(name, now_s),
+                smoothing_lost=self._outside.smoothing_lost(name),
+                lately=self._seen.of(name),
+                windows=self._seen.windows,
+                clock_limit_hertz=self._line.clocks.get(name),
+            )
             if name in configs
             else left_alone(name, f"the envelope is for {self._envelope.part}, this is {gpu.sku}")
             for name, gpu in parts.items()
@@ -286,4 +310,6 @@ class Governor:
             write_errors_total=self._counts.errors,
             drift_total=dict(self._counts.drift),
             tbp_watts=self._envelope.tbp_watts,
+            windows=self._seen.windows,
+            budget=None if self._budget is None else self._budget.status(),
         )

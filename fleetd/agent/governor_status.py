@@ -1,13 +1,26 @@
 """What the governor shows of a GPU."""
 
+from collections.abc import Sequence
+
 from fleetd.core.power.govern import GpuState
 from fleetd.core.power.modes import Mode
+from fleetd.core.power.observe import sights
 from fleetd.model.ids import GpuId
-from fleetd.model.power import GpuPower, PowerReading, Writer
+from fleetd.model.power import GpuPower, PowerReading, PowerSeen, WindowShown, Writer
 
 
-def shown(gpu: GpuId, state: GpuState, reading: PowerReading | None, *, rest: str) -> GpuPower:
-    """A GPU that is governed; `rest`: why it is not written to for a while."""
+def shown(
+    gpu: GpuId,
+    state: GpuState,
+    reading: PowerReading | None,
+    *,
+    rest: str,
+    smoothing_lost: bool | None = None,
+    lately: PowerSeen | None = None,
+    windows: Sequence[WindowShown] = (),
+    clock_limit_hertz: float | None = None,
+) -> GpuPower:
+    """A GPU that is governed; `rest`: why it is not written to for a while; `lately`: what its power did."""
     why = state.mode.why
     seen = () if reading is None else reading.knobs
     return GpuPower(
@@ -19,6 +32,11 @@ def shown(gpu: GpuId, state: GpuState, reading: PowerReading | None, *, rest: st
         enforced_watts=None if reading is None else reading.enforced_watts,
         power_watts=None if reading is None else reading.power_watts,
         writer=_writer(state, rest),
+        defaults_watts={knob.knob: knob.default_watts for knob in seen if knob.default_watts is not None},
+        clock_limit_hertz=clock_limit_hertz,
+        smoothing_lost=smoothing_lost,
+        seen=lately,
+        sights=sights(windows, lately, held=state.mode.mode is not Mode.OBSERVE),
     )
 
 

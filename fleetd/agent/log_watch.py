@@ -11,7 +11,7 @@ from fleetd.core.faults.live import LiveScan
 from fleetd.core.faults.observation import Finding, device_key
 from fleetd.model.finding import DeviceFault
 from fleetd.model.host import Gpu
-from fleetd.model.ids import BootId, FindingId, HostName
+from fleetd.model.ids import BootId, FindingId, GpuId, HostName
 from fleetd.model.logline import LogHealth, LogLine
 from fleetd.ports import Clock, KernelLog, Spool, StoreError
 
@@ -49,7 +49,9 @@ class LogWatch:
         spool: Spool,
         clock: Clock,
         inventory: Callable[[], tuple[Gpu, ...]],
+        heard: Callable[[str, GpuId | None, str | None], None] | None = None,
     ) -> None:
+        """`heard` is told code, GPU and device of every line of this boot, also of one that only repeats a finding."""
         self._host = host
         self._boot_id = boot_id
         self._log_source = log
@@ -58,6 +60,7 @@ class LogWatch:
         self._spool = spool
         self._clock = clock
         self._inventory = inventory
+        self._heard = heard
         self.findings_total = 0
         self.store_errors_total = 0
         self.lines_total = 0
@@ -76,6 +79,10 @@ class LogWatch:
             told = self._live.read(line.text, now_s=self._clock.elapsed_s())
             # A line of an earlier boot is history: that boot's agent told it, or its reboot asks for proof anyway.
             present = line.cursor.boot_id == self._boot_id
+            if present and self._heard is not None:
+                for one in self._live.observed:
+                    gpu = self._gpu_of(one.device)
+                    self._heard(one.code, gpu.gpu if gpu else None, device_key(one.device))
             faults = [self._fault(line, finding) for finding in told if finding.role == "root"] if present else []
             if faults or since_commit >= COMMIT_LINES:
                 await self._keep(faults, line)

@@ -31,6 +31,7 @@ LATER = {
     "restore": "fleetd.cli.power_guard:restore_command",
     "simulate": "fleetd.cli.power_simulate:simulate_command",
     "status": "fleetd.cli.power_guard:status_command",
+    "tree": "fleetd.cli.power_tree:tree_command",
     "tune": "fleetd.cli.power_tune:tune_command",
 }
 """Command → "module:attribute"; imported when it is used, since some need packages that an agent's host lacks."""

@@ -88,10 +88,14 @@ def _show(governor: dict[str, Any] | None, held: dict[str, Any] | None, missing:
     else:
         click.echo(f"governor: at most {governor['allowed']}, envelope {governor['envelope']}", nl=False)
         click.echo(f", set-point: {governor['set_point']}")
+        _show_budget(governor.get("budget"))
         for gpu in governor["gpus"]:
             limits = ", ".join(f"{knob} {watts:g} W" for knob, watts in gpu["set_watts"].items()) or "no limit known"
             enforced = "" if gpu["enforced_watts"] is None else f", enforced {gpu['enforced_watts']:g} W"
-            click.echo(f"{gpu['gpu']}  {gpu['mode']}  {limits}{enforced}: {gpu['why']}")
+            clock = gpu.get("clock_limit_hertz")
+            locked = "" if clock is None else f", clock at most {clock / 1e6:.0f} MHz"
+            click.echo(f"{gpu['gpu']}  {gpu['mode']}  {limits}{enforced}{locked}: {gpu['why']}")
+            _show_lately(gpu.get("seen"), governor["tbp_watts"])
     if held is not None:
         live = f"lease live for {held['left_seconds']:g} s" if held["live"] else f"no lease: {held['fallen']}"
         click.echo(f"guard: process {held['pid']}, {live}; {held['renewed_total']} renewals", nl=False)
@@ -99,6 +103,23 @@ def _show(governor: dict[str, Any] | None, held: dict[str, Any] | None, missing:
         click.echo(f"; {held['lacking']}" if held["lacking"] else "")
         for gpu, why in held["errors"].items():
             click.echo(f"{gpu}  guard: {why}")
+
+
+def _show_lately(seen: dict[str, Any] | None, tbp_watts: float) -> None:
+    """What a GPU's power did in the last minute; None: nothing was seen of it."""
+    if seen is None or not tbp_watts > 0:
+        return
+    windows = ", ".join(f"{label} {watts / tbp_watts:.2f}" for label, watts in seen["windows_watts"].items())
+    click.echo(f"  last minute, of {tbp_watts:g} W: {windows or 'no window seen'}; swing {seen['swing_watts']:.0f} W")
+
+
+def _show_budget(budget: dict[str, Any] | None) -> None:
+    """The host's part of the fleet's power budgets; None: it takes part in none, or its agent does not know them."""
+    if budget is None:
+        return
+    held = f"lease of {budget['watts']:g} W for {budget['left_s']:.0f} s" if budget["left_s"] > 0 else "no lease"
+    asked = f"asked for {budget['demand_watts']:g} W, {budget['safe_watts']:g} W without a lease"
+    click.echo(f"power budget: {held}; {asked}{'; ' if budget['why'] else ''}{budget['why']}")
 
 
 @click.command(name="restore")

@@ -17,6 +17,9 @@ from fleetd.agent.detector import Detector
 from fleetd.agent.guard_socket import GuardSocket, guard_socket
 from fleetd.agent.log_watch import LogWatch
 from fleetd.agent.peer_gpus import addresses, open_devices
+from fleetd.agent.power_burner import GrantedBurner
+from fleetd.agent.power_lease import PowerLease
+from fleetd.agent.power_outside import PowerOutside
 from fleetd.agent.sampler import Sampler
 from fleetd.agent.status_client import SOCKET, control_socket, default_socket
 from fleetd.agent.status_document import document
@@ -26,11 +29,13 @@ from fleetd.compose.companions import Companions, build_companions, collectors
 from fleetd.compose.kernel_log import kernel_log
 from fleetd.compose.log_limit import LogLimit
 from fleetd.compose.owned import Owned, owned
+from fleetd.compose.power_lease import build_lease
 from fleetd.compose.reload import Reloader
 from fleetd.config.files import AgentConfig
 from fleetd.exporter.page import Collector
 from fleetd.exporter.server import Exporter
-from fleetd.ports import Clock
+from fleetd.model.ids import GpuId
+from fleetd.ports import Burner, Clock
 from fleetd.system import (
     RealClock,
     Systemd,
@@ -81,6 +86,8 @@ def build_agent(
         compat: overrides the configuration's `exporter: compat`.
     """
     own = owned(config, clock)
+    outside = PowerOutside(standing=own.spool.faults(), samples=own.sampler.latest)
+    lease = build_lease(config.power, own, clock=clock)
     companions = build_companions(
         config,
         own.devices,
@@ -88,9 +95,12 @@ def build_agent(
         inventory=lambda: own.sampler.inventory,
         restart=restart,
         released=lambda: own.attachment.released_s is not None,
+        outside=outside,
+        lease=lease,
     )
     uplink = GrpcUplink(config.uplink, clock=clock, rng=entropy())
-    agent = _wired(config, own, companions, uplink=uplink, clock=clock, systemd=systemd)
+    log_watch = _log_watch(config, own, clock, outside.hear)
+    agent = _wired(config, own, companions, uplink=uplink, clock=clock, systemd=systemd, log_watch=log_watch)
     status = _status_socket(config, own, agent, companions)
     reloader = Reloader(path, config, apply=_live(agent, own.sampler, own.detector), clock=clock)
     compat = compat or config.exporter.compat
@@ -111,14 +121,21 @@ def build_agent(
 
 
 def _wired(
-    config: AgentConfig, own: Owned, companions: Companions, *, uplink: GrpcUplink, clock: RealClock, systemd: Systemd
+    config: AgentConfig,
+    own: Owned,
+    companions: Companions,
+    *,
+    uplink: GrpcUplink,
+    clock: RealClock,
+    systemd: Systemd,
+    log_watch: LogWatch | None,
 ) -> Agent:
     return Agent(
         host=own.host,
         boot_id=own.boot,
         version=__version__,
         sampler=own.sampler,
-        chores=_chores(config, own, clock),
+        chores=_chores(config, own, clock, companions.lease),
         uplink=uplink,
         devices=own.attachment,
         spool=own.spool,
@@ -127,18 +144,22 @@ def _wired(
         notify=systemd.notify,
         watchdog_s=systemd.watchdog_s,
         place=config.place,
-        log_watch=_log_watch(config, own, clock),
+        log_watch=log_watch,
         detector=own.detector,
         companions=companions.loops,
+        power=companions.lease,
     )
 
 
-def _chores(config: AgentConfig, own: Owned, clock: Clock) -> Chores:
+def _chores(config: AgentConfig, own: Owned, clock: Clock, lease: PowerLease | None) -> Chores:
+    burner: Burner = ProcessBurner(host=own.host, config=_burner_config(config))
+    if lease is not None:
+        burner = GrantedBurner(burner, lease, clock=clock)
     return Chores(
         host=own.host,
         boot_id=own.boot,
         orders=own.orders,
-        burner=PatientBurner(ProcessBurner(host=own.host, config=_burner_config(config)), own.attachment),
+        burner=PatientBurner(burner, own.attachment),
         spool=own.spool,
         clock=clock,
         reports=own.folder / "burnin",
@@ -214,8 +235,10 @@ def _requests(attachment: Attachment) -> Callable[[dict[str, Any]], Awaitable[st
     return carry_out
 
 
-def _log_watch(config: AgentConfig, own: Owned, clock: Clock) -> LogWatch | None:
-    """The kernel log's reader. A simulated host has none: this machine's log is not its log."""
+def _log_watch(
+    config: AgentConfig, own: Owned, clock: Clock, heard: Callable[[str, GpuId | None, str | None], None]
+) -> LogWatch | None:
+    """The kernel log's reader, which tells `heard` every code. A simulated host has none: this log is not its log."""
     source = config.kernel_log.source
     if source == "auto":
         source = "off" if config.devices.backend == "sim" else "kmsg"
@@ -229,6 +252,7 @@ def _log_watch(config: AgentConfig, own: Owned, clock: Clock) -> LogWatch | None
         spool=own.spool,
         clock=clock,
         inventory=lambda: own.sampler.inventory,
+        heard=heard,
     )
 
 

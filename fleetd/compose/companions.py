@@ -11,8 +11,10 @@ from fleetd import __version__
 from fleetd.agent.agent import Agent, Loop
 from fleetd.agent.fault_tally import FaultTally
 from fleetd.agent.governor import Governor
+from fleetd.agent.governor_ports import Outside
 from fleetd.agent.jobs import JobWatch
 from fleetd.agent.memory import STUCK, MemoryWatch
+from fleetd.agent.power_lease import PowerLease
 from fleetd.compose.power import build_governor
 from fleetd.config.files import AgentConfig
 from fleetd.devices.helper import HelperDevices
@@ -33,6 +35,7 @@ class Companions:
     jobs: JobWatch
     memory: MemoryWatch
     governor: Governor | None = None
+    lease: PowerLease | None = None
 
     @property
     def loops(self) -> Mapping[str, Loop]:
@@ -49,10 +52,13 @@ def build_companions(
     inventory: Callable[[], tuple[Gpu, ...]],
     restart: Callable[[], None],
     released: Callable[[], bool] = lambda: False,
+    outside: Outside | None = None,
+    lease: PowerLease | None = None,
 ) -> Companions:
     """`devices` are those of the vendor; `restart` ends the agent in good order. Raises ConfigError: of the envelope.
 
-    `released`: whether the agent has let go of the GPUs.
+    `released`: whether the agent has let go of the GPUs; `outside`: what speaks against boost from elsewhere; `lease`:
+    the host's of the fleet's power budgets.
     """
     helper = devices if isinstance(devices, HelperDevices) else None
 
@@ -75,7 +81,10 @@ def build_companions(
             user_name=user_name,
         ),
         memory=MemoryWatch(config=config.memory, clock=clock, read=memory, restart=restart),
-        governor=build_governor(config.power, devices, clock=clock, inventory=inventory, released=released),
+        governor=build_governor(
+            config.power, devices, clock=clock, inventory=inventory, released=released, outside=outside, budget=lease
+        ),
+        lease=lease,
     )
 
 

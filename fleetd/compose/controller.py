@@ -13,6 +13,7 @@ from fleetd.compose.actuators import build_actuator
 from fleetd.compose.places import state_dir
 from fleetd.config import load_policy
 from fleetd.config.files import ControllerConfig
+from fleetd.config.power_tree import load_power_tree
 from fleetd.config.shipped import policy_path
 from fleetd.controller.controller import Controller
 from fleetd.controller.metrics import ControllerCollector
@@ -41,6 +42,7 @@ def run_controller(config: ControllerConfig) -> None:
 
 async def _controller(config: ControllerConfig) -> None:
     policy = load_policy(policy_path(config.policy))
+    power = None if config.power.tree is None else load_power_tree(config.power.tree)
     folder = state_dir(config.state_dir)
     systemd = Systemd(os.environ)
     store = SqlStore(folder / LEDGER)
@@ -56,6 +58,7 @@ async def _controller(config: ControllerConfig) -> None:
             dispatcher=config.dispatcher,
             job_ends=job_ends,
             scheduler=config.scheduler,
+            power=power,
         )
         controller.load()
         exporter = Exporter(config.exporter.listen, [ControllerCollector(controller), BuildCollector(__version__)])

@@ -1,10 +1,12 @@
 """The governor's wiring: envelope and set-point from files, limits from the devices, writes to the power guard."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from pathlib import Path
 
 from fleetd.agent.governor import Governor
 from fleetd.agent.governor_config import GovernorConfig
+from fleetd.agent.governor_ports import Budget, Outside
+from fleetd.agent.power_outside import PowerOutside
 from fleetd.config.envelope import envelope_path, read_envelope
 from fleetd.config.setpoint import load_setpoint
 from fleetd.config.strict import ConfigError
@@ -16,6 +18,7 @@ from fleetd.devices.guard_line import GuardLine
 from fleetd.devices.helper import HelperDevices
 from fleetd.model.envelope import Envelope
 from fleetd.model.host import Gpu
+from fleetd.model.ids import GpuId
 from fleetd.model.power import PowerReading
 from fleetd.ports import Clock
 
@@ -34,6 +37,7 @@ class Planner:
         self._point: tuple[object, SetPoint | str] | None = None
         self._modes = ModeConfig(
             allowed=Mode(config.mode),
+            stale_s=config.stale_s,
             power_max_watts=PLAUSIBLE_RATIO * envelope.tbp_watts,
             temperature_max_celsius=config.temperature_max_celsius,
             settle_s=config.settle_seconds,
@@ -52,10 +56,12 @@ class Planner:
         return self._known[1][firmware]
 
     def _plan(self, firmware: str | None) -> GovernConfig:
-        boost, why = None, "none is configured"
+        boost, why, clock = None, "none is configured", None
         if self._config.set_point is not None:
-            boost, why = self._boost(self._read(self._config.set_point), firmware)
-        return GovernConfig(modes=self._modes, safe=self._safe, boost=boost, boost_why=why)
+            point = self._read(self._config.set_point)
+            boost, why = self._boost(point, firmware)
+            clock = None if boost is None or isinstance(point, str) else point.candidate.clock_cap_hertz
+        return GovernConfig(modes=self._modes, safe=self._safe, boost=boost, boost_why=why, boost_clock_hertz=clock)
 
     def _read(self, path: Path) -> SetPoint | str:
         """The set-point on disk, or why there is none."""
@@ -89,8 +95,12 @@ def build_governor(
     clock: Clock,
     inventory: Callable[[], Sequence[Gpu]],
     released: Callable[[], bool],
+    outside: Outside | None = None,
+    budget: Budget | None = None,
 ) -> Governor | None:
     """Wire a governor; None: no envelope is configured, or the devices are simulated and tell no limits.
+
+    `outside`: what else speaks against boost; None: nothing is heard. `budget`: the host's part of power budgets.
 
     Raises:
         ConfigError: the envelope cannot be read, or its part cannot keep it.
@@ -105,16 +115,18 @@ def build_governor(
     except (Infeasible, ValueError) as error:
         raise ConfigError(path, None, f"refused: {error}") from error
 
-    async def read(*, energy: bool) -> Sequence[PowerReading]:
-        return await devices.power(energy=energy)
+    async def read(*, energy: bool = False, samples: Collection[GpuId] = ()) -> Sequence[PowerReading]:
+        return await devices.power(energy=energy, samples=samples)
 
     return Governor(
         config=config,
         envelope=envelope,
         plan=Planner(config, envelope, sustained_watts=sustained_watts, clock=clock),
         read=read,
-        line=GuardLine(config.guard, clock=clock, beat_max_s=BEAT_INTERVALS * config.interval_seconds),
+        line=GuardLine(config.guard, clock=clock, beat_max_s=BEAT_INTERVALS * config.interval_s),
         clock=clock,
         inventory=inventory,
         released=released,
+        outside=outside or PowerOutside(),
+        budget=budget,
     )

@@ -16,6 +16,7 @@ from fleetd.agent.status_socket import StatusConfig
 from fleetd.burner import BurnerConfig
 from fleetd.config.strict import load
 from fleetd.controller.dispatcher import DispatcherConfig
+from fleetd.controller.power_config import BudgetConfig
 from fleetd.controller.scheduler_watch import SchedulerWatchConfig
 from fleetd.core.detect_config import DetectConfig
 from fleetd.devices.config import DevicesConfig
@@ -86,6 +87,7 @@ class ControllerConfig:
     dispatcher: DispatcherConfig = field(default_factory=DispatcherConfig)
     scheduler: SchedulerWatchConfig = field(default_factory=SchedulerWatchConfig)
     retention: RetentionConfig = field(default_factory=RetentionConfig)
+    power: BudgetConfig = field(default_factory=BudgetConfig)
     server: ServerConfig
     exporter: ExporterConfig = field(default_factory=ExporterConfig)
 

@@ -8,6 +8,8 @@ from fleetd.controller.desk import Desk
 from fleetd.controller.dispatcher import Dispatcher, DispatcherConfig
 from fleetd.controller.intake import Intake
 from fleetd.controller.judge import Judge
+from fleetd.controller.power import PowerBudgets
+from fleetd.controller.power_config import PowerTree
 from fleetd.controller.scheduler_watch import SchedulerWatch, SchedulerWatchConfig
 from fleetd.controller.watch import Watch
 from fleetd.core.intent import held_back, recalled, void_since, void_without_node
@@ -34,6 +36,7 @@ class Controller:
         dispatcher: DispatcherConfig,
         job_ends: JobEnds | None = None,
         scheduler: SchedulerWatchConfig = SchedulerWatchConfig(),  # noqa: B008 - frozen
+        power: PowerTree | None = None,
     ) -> None:
         self._store = store
         self.dispatcher = Dispatcher(
@@ -47,7 +50,8 @@ class Controller:
             dispatcher=self.dispatcher,
             on_host=self._host_changed,
         )
-        self.intake = Intake(judge=self.judge, dispatcher=self.dispatcher, clock=clock)
+        self.power = PowerBudgets(power, clock=clock)
+        self.intake = Intake(judge=self.judge, dispatcher=self.dispatcher, clock=clock, power=self.power)
         self.watch = Watch(judge=self.judge, dispatcher=self.dispatcher, telemetry=self.intake.telemetry, clock=clock)
         self.scheduler_watch = SchedulerWatch(
             judge=self.judge,
@@ -65,7 +69,13 @@ class Controller:
             order, self.judge.hosts.get(order.host), self.judge.record.stopped
         )
         self.dispatcher.recalled = lambda host: recalled(self.judge.hosts.get(host), self.judge.record.stopped)
-        self.desk = Desk(judge=self.judge, store=store, telemetry=self.intake.telemetry, run_blocking=run_blocking)
+        self.desk = Desk(
+            judge=self.judge,
+            store=store,
+            telemetry=self.intake.telemetry,
+            run_blocking=run_blocking,
+            power=self.power,
+        )
 
     def load(self) -> None:
         """Go on from the ledger. Raises StoreError."""

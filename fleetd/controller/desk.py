@@ -4,6 +4,7 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 
 from fleetd.controller.judge import Judge
+from fleetd.controller.power import PowerBudgets
 from fleetd.core.alerts import finding_of
 from fleetd.model.alert import Alert
 from fleetd.model.event import (
@@ -29,6 +30,7 @@ from fleetd.model.fleet import FleetRecord
 from fleetd.model.host import Host
 from fleetd.model.ids import FindingId, GpuId, HostName
 from fleetd.model.order import Drain
+from fleetd.model.power_lease import PowerUse
 from fleetd.model.telemetry import GpuSample
 from fleetd.ports import AlertsTaken, Peer, Refused, RunBlocking, Store
 
@@ -47,8 +49,10 @@ class Desk:
         store: Store,
         telemetry: Mapping[HostName, tuple[GpuSample, ...]],
         run_blocking: RunBlocking,
+        power: PowerBudgets,
     ) -> None:
         self._judge = judge
+        self._power = power
         self._store = store
         self._telemetry = telemetry
         self._run_blocking = run_blocking
@@ -187,6 +191,13 @@ class Desk:
         for found in new.values():
             await self._judge.submit(FindingReceived(host=found.host, finding=found))
         return AlertsTaken(taken=len(new), refused=tuple(refused))
+
+    async def power(self) -> PowerUse:
+        """Return how the power budgets stand. Raises Refused when there are none."""
+        use = self._power.use()
+        if use is None:
+            raise Refused("this controller shares no power budget out; name a tree in its configuration: `power: tree`")
+        return use
 
     def _known(self, name: HostName) -> Host:
         host = self._judge.hosts.get(name)

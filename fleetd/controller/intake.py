@@ -6,6 +6,7 @@ import structlog
 
 from fleetd.controller.dispatcher import Dispatcher
 from fleetd.controller.judge import Judge
+from fleetd.controller.power import PowerBudgets
 from fleetd.core import inbox
 from fleetd.model.event import AgentConnected, BurninAccepted, BurninRefused, FindingReceived
 from fleetd.model.finding import Finding
@@ -13,6 +14,7 @@ from fleetd.model.host import Hello
 from fleetd.model.ids import HostName, OrderId, SpoolId
 from fleetd.model.journal import SpoolProgress
 from fleetd.model.order import AgentOrder
+from fleetd.model.power_lease import Answer, Ask
 from fleetd.model.telemetry import GpuSample
 from fleetd.ports import Clock, Peer, Refused
 
@@ -26,8 +28,9 @@ SKEW_SECONDS = 5.0
 class Intake:
     """The controller's `AgentDoor`."""
 
-    def __init__(self, *, judge: Judge, dispatcher: Dispatcher, clock: Clock) -> None:
+    def __init__(self, *, judge: Judge, dispatcher: Dispatcher, clock: Clock, power: PowerBudgets) -> None:
         self._judge = judge
+        self._power = power
         self._clock = clock
         self._dispatcher = dispatcher
         self._telemetry: dict[HostName, tuple[GpuSample, ...]] = {}  # bounded by the number of hosts
@@ -52,6 +55,7 @@ class Intake:
         step = await self._judge.submit(AgentConnected(host=hello.host, hello=hello))
         if step.state.boot_id != hello.boot_id and not step.refused:
             raise Refused(step.why)
+        self._power.hello(hello)
         return self._judge.last_seq(hello.host, spool)
 
     async def finding(self, host: HostName, spool: SpoolId, seq: int, finding: Finding) -> int:
@@ -72,6 +76,10 @@ class Intake:
     async def telemetry_received(self, host: HostName, samples: Sequence[GpuSample]) -> None:
         """Keep the latest samples."""
         self._telemetry[host] = tuple(samples)
+
+    async def power_asked(self, host: HostName, ask: Ask) -> Answer | None:
+        """Answer a host's question for power; None: a later question of it has been answered."""
+        return self._power.ask(host, ask)
 
     def orders(self, host: HostName) -> AsyncIterator[AgentOrder]:
         """Orders for the agent of a host."""

@@ -20,6 +20,7 @@ class ControllerCollector(Collector):
         """Yield every family once."""
         yield from self._fleet()
         yield from self._work()
+        yield from self._power()
 
     def _fleet(self) -> Iterator[Metric]:
         judge, connected = self._controller.judge, self._controller.dispatcher.connected
@@ -81,5 +82,31 @@ class ControllerCollector(Collector):
             ("fleetd_findings_repeated", "Findings received again and counted once.", intake.duplicates_total),
             ("fleetd_findings_lost", "Findings that a host's full spool dropped.", intake.lost_total),
             ("fleetd_store_errors", "Batches of events that the ledger refused.", judge.store_errors_total),
+        ):
+            yield CounterMetricFamily(name, help_text, value=value)
+
+    def _power(self) -> Iterator[Metric]:
+        """Nothing without a power tree."""
+        power = self._controller.power
+        use = power.use()
+        if use is None:
+            return
+        for name, help_text in (
+            ("budget", "Power budget of an area."),
+            ("reserved", "The most that the hosts of an area may be using."),
+            ("demand", "What the hosts of an area want, their safe caps at least."),
+            ("stranded", "Reserved for hosts that do not want it any more and have not confirmed to hold less."),
+        ):
+            family = GaugeMetricFamily(f"fleetd_power_area_{name}_watts", help_text, labels=["area"])
+            for area in use.areas:
+                family.add_metric([area.name], getattr(area, f"{name}_watts"))
+            yield family
+        uncapped = sum(bool(host.uncapped) for host in use.hosts)
+        text = "Hosts that hold no cap, each reserved at its maximum."
+        yield GaugeMetricFamily("fleetd_power_hosts_uncapped", text, value=uncapped)
+        for name, help_text, value in (
+            ("fleetd_power_grants", "Questions for power that were answered by a lease.", power.grants_total),
+            ("fleetd_power_grants_short", "Leases for less than was asked for.", power.short_total),
+            ("fleetd_power_refusals", "Questions for power that were answered by no lease.", power.refusals_total),
         ):
             yield CounterMetricFamily(name, help_text, value=value)

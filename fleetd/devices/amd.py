@@ -148,8 +148,9 @@ class AmdReader:
             reading |= {"memory_used_bytes": None, "memory_total_bytes": None}
         return {**reading, **dear}
 
-    def power(self, gpu: str, *, energy: bool) -> Mapping[str, Any]:
-        """Limits and draw of one GPU; see `Powered`."""
+    def power(self, gpu: str, *, energy: bool, samples: bool) -> Mapping[str, Any]:
+        """Limits and draw of one GPU; see `Powered`. AMD SMI offers no ring of samples."""
+        del samples
         handle = self._handles[gpu] if gpu in self._handles else self._find(gpu)
         if handle is None or self._suspended(gpu):
             raise VendorError("AMD SMI no longer names it" if handle is None else "it is suspended")

@@ -7,7 +7,7 @@ from fleetd.devices.amd_readings import Calls, number
 
 
 def _cap(smi: Any, handle: Any, sensor: int) -> tuple[float | None, ...] | None:
-    """Set, lowest and highest cap of a sensor in watts; None: the part has no such sensor.
+    """Set, lowest, highest and default cap of a sensor in watts; None: the part has no such sensor.
 
     By the binding's own declarations below its Python functions, which (until 7.0) ask for the first sensor only.
     """
@@ -17,7 +17,8 @@ def _cap(smi: Any, handle: Any, sensor: int) -> tuple[float | None, ...] | None:
     told = wrapper.amdsmi_power_cap_info_t()
     if wrapper.amdsmi_get_power_cap_info(handle, ctypes.c_uint32(sensor), ctypes.byref(told)) != 0:
         return None
-    return tuple(number(value, 1e-6) for value in (told.power_cap, told.min_power_cap, told.max_power_cap))
+    caps = (told.power_cap, told.min_power_cap, told.max_power_cap, told.default_power_cap)
+    return tuple(number(value, 1e-6) for value in caps)
 
 
 def power(calls: Calls, smi: Any, handle: Any, *, energy: bool) -> Mapping[str, Any]:
@@ -37,4 +38,8 @@ def power(calls: Calls, smi: Any, handle: Any, *, energy: bool) -> Mapping[str, 
         "brake": False,  # told by no call of this library; PROCHOT residency is in the metrics of the sampler
         "locked": "" if knobs else "the driver offers no power cap here (a virtual function, or no permission)",
         "energy_joules": None if used is None or not resolution else used * resolution * 1e-6,
+        # The draw is told in whole watts, which may stay the same; the firmware's time of its table may not.
+        "mark": number(metrics.get("firmware_timestamp")) or None,
+        "samples": [],
+        "clock_hertz": None,  # no clock is locked here: the two limiters are the actuators
     }

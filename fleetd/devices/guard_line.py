@@ -17,7 +17,10 @@ from typing import Any
 from fleetd.ports import Clock, DeviceError
 
 RENEWALS_PER_TTL = 3
-"""So that two may be lost or late before the lease lapses; each costs two wake-ups."""
+"""So that two may be lost or late before the lease lapses."""
+CONFIRM_S = 0.5
+"""So often the guard is asked to confirm; between, it answers a refusal only, and one that is gone hangs up. Every
+packet less is a process that need not wake, fifteen times a second."""
 ANSWER_S = 3.0
 """The guard answers within a second, also for a driver that hangs."""
 HEARD_S = 2.0
@@ -51,6 +54,9 @@ class GuardLine:
         self.why = "the power guard has not been asked yet"
         self.program_replaced = False
         self.renewed_total = 0
+        self._unconfirmed, self._heard_s = 0, -1.0
+        self.clocks: Mapping[str, float] = {}
+        """GPU → highest clock that the guard has locked, by its own word."""
 
     @property
     def live(self) -> bool:
@@ -74,15 +80,25 @@ class GuardLine:
             self.why = str(error)
             return self.why
         self._armed = bool(answer.get("ok"))
+        if self._armed:
+            self.clocks = dict(answer.get("clocks") or {})
         self._heard(answer)
         return self.why
 
-    async def write(self, limits: Mapping[str, Mapping[str, float]], reason: str) -> Mapping[str, str]:
-        """Have limits written; {gpu: why it was not}. Raises DeviceError when none was: no lease, or a refusal."""
-        answer = await self._ask({"do": "set", "limits": limits, "reason": reason})
+    async def write(
+        self, limits: Mapping[str, Mapping[str, float]], clocks: Mapping[str, float | None], reason: str
+    ) -> Mapping[str, str]:
+        """Have limits written and clocks (hertz) locked, or unlocked (None); {gpu: why it was not}.
+
+        Raises DeviceError when nothing was: no lease, or a refusal.
+        """
+        answer = await self._ask({"do": "set", "limits": limits, "clocks": clocks, "reason": reason})
         errors = answer.get("errors")
         if answer.get("ok") or isinstance(errors, dict):
-            return dict(errors or {})
+            failed = dict(errors or {})
+            done = {gpu: hertz for gpu, hertz in clocks.items() if gpu not in failed}
+            self.clocks = {gpu: hertz for gpu, hertz in {**self.clocks, **done}.items() if hertz is not None}
+            return failed
         raise DeviceError(f"the power guard refused: {answer.get('why')}")
 
     async def seen(self, limits: Mapping[str, Mapping[str, float]]) -> None:
@@ -157,8 +173,10 @@ class GuardLine:
             if now_s >= due_s:
                 due_s = now_s + self._ttl_s / RENEWALS_PER_TTL
                 if self._armed and now_s - self._beat_s <= self._beat_max_s:
+                    self._unconfirmed += 1
+                    quiet = now_s - self._heard_s < CONFIRM_S
                     try:
-                        self._send({"do": "renew"}, None)
+                        self._send({"do": "renew", **({"quiet": True} if quiet else {})}, None)
                     except DeviceError as error:
                         self._lose(str(error), channel)
                         return
@@ -189,11 +207,14 @@ class GuardLine:
                 waiting.set_result(body)
             return
         if body.get("ok"):
-            self.renewed_total += 1
+            # In the order of the asking, and each refusal is told: this confirms all that went before it.
+            self.renewed_total += self._unconfirmed
+        self._unconfirmed = 0
         self._heard(body)
 
     def _heard(self, answer: Mapping[str, Any]) -> None:
         """Take note of the answer to `arm` or `renew`."""
+        self._heard_s = self._clock.elapsed_s()
         self.program_replaced = bool(answer.get("program_replaced"))
         if answer.get("ok"):
             self.why, self._live_until_s = "", self._clock.elapsed_s() + max(HEARD_S, self._ttl_s)

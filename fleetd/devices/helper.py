@@ -11,7 +11,7 @@ GPU has trouble, or after an hour, a fresh helper names them anew, and takes ove
 
 import asyncio
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 import structlog
@@ -130,12 +130,16 @@ class HelperDevices:
                 await self._helpers.retire(error)
             raise error
 
-    async def power(self, *, energy: bool = False) -> tuple[PowerReading, ...]:
-        """Limits and draw of each GPU that answered and is not left alone. Raises DeviceError when there is none."""
+    async def power(self, *, energy: bool = False, samples: Collection[GpuId] = ()) -> tuple[PowerReading, ...]:
+        """Limits and draw of each GPU that answered and is not left alone, of some with their new samples.
+
+        Raises DeviceError when there is none.
+        """
         async with self._lock:
             child = await self._helpers.ready()
             gpus = [one.gpu for one in self._inventory if one.gpu not in self._asides]
-            reply = await self._put_to(child, {"do": "power", "gpus": gpus, "energy": energy})
+            request = {"do": "power", "gpus": gpus, "energy": energy, "samples": list(samples)}
+            reply = await self._put_to(child, request)
             found = power_readings(gpus, self._clock.elapsed_s(), reply)
             if not found:
                 raise DeviceError("no GPU tells its power limits")
@@ -297,8 +301,9 @@ class HelperDevices:
         reply = await self._put_to(child, request, patience)
         wall_s, took_s = self._clock.wall_s(), self._clock.elapsed_s() - now_s
         for one in read_replies(gpus, reply):
-            if one.gpu in slow:
-                self._read_slowly(one.gpu, now_s)
+            if one.gpu in slow:  # the next time keeps its phase, so that the GPUs stay spread
+                interval_s, due_s = self._config.slow_reading_interval_seconds, self._slow_due_s[one.gpu]
+                self._slow_due_s[one.gpu] = due_s + interval_s * ((now_s - due_s) // interval_s + 1)
             self._asides.answered(one.gpu, now_s=now_s + took_s)
             if one.reading is None:
                 troubles[one.gpu] = one.trouble
@@ -322,9 +327,3 @@ class HelperDevices:
             if error.gpu is not None:
                 self._asides.put(error.gpu, error.child, now_s=self._clock.elapsed_s())
             raise
-
-    def _read_slowly(self, gpu: GpuId, now_s: float) -> None:
-        """The next expensive reading keeps its phase, so that the GPUs stay spread."""
-        interval_s = self._config.slow_reading_interval_seconds
-        missed = (now_s - self._slow_due_s[gpu]) // interval_s
-        self._slow_due_s[gpu] += interval_s * (missed + 1)

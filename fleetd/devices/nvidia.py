@@ -110,10 +110,10 @@ class NvidiaReader:
             raise VendorError(calls.last_error)
         return reading
 
-    def power(self, gpu: str, *, energy: bool) -> Mapping[str, Any]:
+    def power(self, gpu: str, *, energy: bool, samples: bool) -> Mapping[str, Any]:
         """Limits and draw of one GPU; see `Powered`."""
         calls, _ = self._gpus.get(gpu) or self._attach(gpu)
-        return nvidia_power.power(calls, energy=energy)
+        return nvidia_power.power(calls, energy=energy, samples=samples)
 
     def _attach(self, gpu: str) -> tuple[Calls, Gpm]:
         nvml = self._nvml

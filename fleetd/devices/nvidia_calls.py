@@ -25,6 +25,8 @@ _ABSENT = {32: 2**32 - 1, 64: 2**64 - 1}
 _UNION_FIELDS = ("dVal", "uiVal", "ulVal", "ullVal", "sllVal", "siVal", "usVal")
 """Member of `nvmlValue_t` by `nvmlValueType_t`."""
 _WIDTHS = (64, 32, 64, 64, 64, 32, 16)
+_SELDOM = 100
+"""What stays as it is while a driver does is asked once in so many times."""
 
 Field = tuple[str, int]
 """Name of a field of `nvmlDeviceGetFieldValues` without `NVML_FI_DEV_`, and its scope (a link, or 0)."""
@@ -46,6 +48,8 @@ class Calls:
         self._for_good = codes(nvml, _FOR_GOOD)
         self._not_there: set[tuple[Any, ...]] = set()  # bounded: calls times their few constant arguments
         self.last_error = ""
+        self._ring_us: dict[int, int] = {}
+        self._kept: dict[str, tuple[Any, int]] = {}
 
     def get(self, name: str, *args: Any, **keywords: Any) -> Any:
         """Call `nvmlDeviceGet…(handle, …)`: None when the reading cannot be had. VendorError: the GPU is silent."""
@@ -64,6 +68,30 @@ class Calls:
                 self._not_there.add((name, *args))
             self.last_error = str(error)
             return None
+
+    def seldom(self, name: str) -> Any:
+        """As `get`, for what only another driver changes: mostly told from memory, unless there was none."""
+        value, left = self._kept.get(name, (None, 0))
+        if value is None or left <= 0:
+            value, left = self.get(name), _SELDOM
+        self._kept[name] = value, left - 1
+        return value
+
+    def ring(self, kind: int) -> list[tuple[float, float]]:
+        """Samples since the last call: (seconds on the driver's clock, value), oldest first; [] where there are none.
+
+        Raises VendorError when the GPU is silent.
+        """
+        told = self.get("nvmlDeviceGetSamples", kind, self._ring_us.get(kind, 0))
+        # Nothing new: all of it the next time, lest a clock that was set back ends the samples for good.
+        last_us = self._ring_us.pop(kind, 0)
+        if told is None or not 0 <= told[0] < len(_UNION_FIELDS):
+            return []
+        name, absent = _UNION_FIELDS[told[0]], _ABSENT.get(_WIDTHS[told[0]])
+        found = [(one.timeStamp, getattr(one.sampleValue, name)) for one in told[1] if one.timeStamp > last_us]
+        if found:
+            self._ring_us[kind] = max(at_us for at_us, _ in found)
+        return sorted((at_us * 1e-6, float(value)) for at_us, value in found if value != absent)
 
     def fields(self, wanted: Sequence[Field]) -> dict[Field, float]:
         """The fields that have a value, in one call. Raises VendorError when the GPU is silent."""

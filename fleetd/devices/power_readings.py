@@ -10,6 +10,7 @@ from fleetd.ports import DeviceError
 
 _KNOBS_MAX = 4
 _WORDS_MAX = 200
+_SAMPLES_MAX = 4096
 
 
 def power_readings(gpus: Sequence[GpuId], at_s: float, reply: Any) -> list[PowerReading]:
@@ -25,8 +26,14 @@ def _reading(gpu: GpuId, at_s: float, reply: Any) -> PowerReading:
             gpu=gpu,
             at_s=at_s,
             knobs=tuple(
-                KnobReading(knob=str(name), set_watts=_number(now), low_watts=_number(low), high_watts=_number(high))
-                for name, now, low, high in reply["knobs"][:_KNOBS_MAX]
+                KnobReading(
+                    knob=str(name),
+                    set_watts=_number(now),
+                    low_watts=_number(low),
+                    high_watts=_number(high),
+                    default_watts=_number(default),
+                )
+                for name, now, low, high, default in reply["knobs"][:_KNOBS_MAX]
             ),
             enforced_watts=_number(reply["enforced_watts"]),
             power_watts=_number(reply["power_watts"]),
@@ -34,9 +41,18 @@ def _reading(gpu: GpuId, at_s: float, reply: Any) -> PowerReading:
             brake=bool(reply["brake"]),
             locked=str(reply["locked"])[:_WORDS_MAX],
             energy_joules=_number(reply["energy_joules"]),
+            clock_hertz=_number(reply["clock_hertz"]),
+            mark=_number(reply["mark"]),
+            samples=_samples(reply["samples"]),
         )
     except (KeyError, TypeError, ValueError) as error:
         raise DeviceError(f"the helper sent power limits that are none: {error}") from error
+
+
+def _samples(value: list[list[Any]]) -> tuple[tuple[float, float], ...]:
+    """Pairs of finite numbers; a power that cannot be is left out. Raises TypeError, ValueError."""
+    pairs = [(float(at_s), float(watts)) for at_s, watts in value[-_SAMPLES_MAX:]]
+    return tuple(pair for pair in pairs if math.isfinite(pair[0]) and 0.0 <= pair[1] < math.inf)
 
 
 def _number(value: object) -> float | None:

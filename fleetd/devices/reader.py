@@ -53,8 +53,11 @@ class Reader(Protocol):
 class Powered(Protocol):
     """A reader that tells limits and draw by themselves, as often as the governor looks. Not asked of one."""
 
-    def power(self, gpu: str, *, energy: bool) -> Mapping[str, Any]:
-        """Fields of `fleetd.model.power.PowerReading`; a knob is `[name, set, low, high]`. Raises VendorError."""
+    def power(self, gpu: str, *, energy: bool, samples: bool) -> Mapping[str, Any]:
+        """Fields of `fleetd.model.power.PowerReading`. Raises VendorError.
+
+        A knob is `[name, set, low, high, default]`; `samples` (`[[seconds, watts]]`) are those since the last asking.
+        """
 
 
 @runtime_checkable

@@ -1,8 +1,8 @@
 """The helper process: `python -m fleetd.devices.vendor VENDOR`. All calls into a vendor library are made here.
 
-JSON lines. Request: `{"id", "do": "open"|"inventory"|"sample"|"power", "places", "gpus", "slow", "energy"}`; reply:
-`{"id", "ok": …}` or `{"id", "error": text, "missing": bool}`. One request at a time; the process ends when its input
-does. Which of several `gpus` is being asked stands in memory shared with the parent (`steps`).
+JSON lines. Request: `{"id", "do": "open"|"inventory"|"sample"|"power", "places", "gpus", "slow", "energy", "samples"}`;
+reply: `{"id", "ok": …}` or `{"id", "error": text, "missing": bool}`. One request at a time; the process ends when its
+input does. Which of several `gpus` is being asked stands in memory shared with the parent (`steps`).
 """
 
 import json
@@ -110,7 +110,7 @@ def _power(reader: Powered, request: dict[str, Any], steps: Steps | None) -> dic
     found = {}
     for gpu in _in_turn(request, steps):
         with suppress(VendorError):
-            found[gpu] = reader.power(gpu, energy=request["energy"])
+            found[gpu] = reader.power(gpu, energy=request["energy"], samples=gpu in request["samples"])
     return found
 
 

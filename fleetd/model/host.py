@@ -51,6 +51,10 @@ class Place:
     job: str | None = None
 
 
+POWER_LEASES = "power-leases"
+"""The capability of an agent that asks for leases of the fleet's power budgets and keeps to them."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Hello:
     """What an agent says first on every connection."""

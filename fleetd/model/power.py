@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 
 from fleetd.model.ids import GpuId
+from fleetd.model.power_lease import LeaseStatus
 
 
 class Writer(StrEnum):
@@ -31,6 +32,8 @@ class KnobReading:
     set_watts: float | None
     low_watts: float | None
     high_watts: float | None
+    default_watts: float | None = None
+    """In force after the driver was loaded."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,6 +54,13 @@ class PowerReading:
     """Why the limits of this GPU cannot be written, as far as that can be told before; "": they may."""
     energy_joules: float | None = None
     """Since the driver was loaded; only when it was asked for: it costs milliseconds."""
+    clock_hertz: float | None = None
+    """Of the cores, now; of a part whose clock can be locked."""
+    mark: float | None = None
+    """Changes whenever the sensor renews its value, so that one that stands still shows; None: it does not tell."""
+    samples: Sequence[tuple[float, float]] = ()
+    """New entries of the part's own ring of power samples, oldest first: (seconds on the driver's clock, watts). Only
+    when they were asked for, and of a part that has them."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -81,6 +91,39 @@ class Drift:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class PowerSeen:
+    """One GPU's power in the last minute, from the finest samples that are read. None: they are not fine enough.
+
+    A minute, since nobody scrapes more rarely: nothing happens between two scrapes that neither of them shows.
+    """
+
+    spacing_s: float
+    """Of the samples."""
+    windows_watts: Mapping[str, float]
+    """Highest average over any window of each of the envelope's lengths, by the row's label."""
+    swing_watts: float
+    """Highest sample less lowest."""
+    ramp_up_watts_per_second: float | None
+    """Steepest rise within 100 ms."""
+    ramp_down_watts_per_second: float | None
+    """Steepest fall within 100 ms, as a positive number."""
+    band_ratio: float | None
+    """Amplitude of all oscillation inside the envelope's band together, to the mean; None, too: it declares none."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WindowShown:
+    """One row of the envelope as it is shown beside what was seen."""
+
+    label: str
+    over_s: float
+    allowed_ratio: float | None
+    """Of the TBP, margin taken; None: nobody published it, or another row replaces it."""
+    certified: bool
+    """Something is fast enough to hold it, by proof; else whether it is audited depends on the samples."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class GpuPower:
     """One GPU under the governor."""
 
@@ -94,6 +137,15 @@ class GpuPower:
     power_watts: float | None
     writer: str = ""
     """Who moved a limit that is not ours now; "": nobody."""
+    defaults_watts: Mapping[str, float] = field(default_factory=dict)
+    """In force after the driver was loaded, by knob."""
+    clock_limit_hertz: float | None = None
+    """Highest clock that the guard has locked; None: none."""
+    smoothing_lost: bool | None = None
+    """Whether the part's power-smoothing hardware has dropped out; None: it has not spoken of it."""
+    seen: PowerSeen | None = None
+    sights: Mapping[str, str] = field(default_factory=dict)
+    """How well each of the envelope's windows is kept, by label: `certified`, `audited` or `unobservable`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -115,3 +167,7 @@ class PowerStatus:
     drift_total: Mapping[str, int] = field(default_factory=dict)
     """By writer."""
     tbp_watts: float = 0.0
+    budget: LeaseStatus | None = None
+    """The host's part of the fleet's power budgets; None: it takes part in none."""
+    windows: Sequence[WindowShown] = ()
+    """Shortest first."""

@@ -16,6 +16,7 @@ from fleetd.model.ids import FindingId, GpuId, HostName, OrderId, SpoolId
 from fleetd.model.journal import JournalEntry, OrderRecord, StoreImage
 from fleetd.model.logline import Cursor, LogHealth, LogLine
 from fleetd.model.order import AgentOrder, RecallBurnin, RunBurnin
+from fleetd.model.power_lease import Answer, Ask
 from fleetd.model.telemetry import GpuSample
 from fleetd.ports.desk import AlertsTaken as AlertsTaken
 from fleetd.ports.desk import DeskDoor as DeskDoor
@@ -193,6 +194,16 @@ class Orders(Protocol):
         """Mark as done; idempotent. Raises StoreError."""
 
 
+class PowerLine(Protocol):
+    """The host's end of its lease of a power budget."""
+
+    async def next_ask(self) -> Ask:
+        """The next question, as soon as one is due. It counts from now on: it is to be sent at once."""
+
+    def answered(self, answer: Answer) -> None:
+        """Take an answer; older ones, and those to others, are ignored."""
+
+
 class Uplink(Protocol):
     """The agent's line to the controller: one stream, reconnected for ever with bounded back-off."""
 
@@ -204,13 +215,15 @@ class Uplink(Protocol):
         telemetry: Callable[[], tuple[GpuSample, ...]],
         accept: Callable[[RunBurnin], Awaitable[str]],
         recall: Callable[[RecallBurnin], None],
+        power: PowerLine | None = None,
     ) -> None:
         """Serve until cancelled.
 
         On every connection: send `hello()`, resend everything unacknowledged in order, send `telemetry()` at the
         configured interval (latest wins), call `accept(order)` for each order and confirm it to the controller after
         the call returned (so the agent has it on disk); `accept` returns "" or the reason why it refuses the order.
-        `recall` is told of each burn-in that the controller takes back.
+        `recall` is told of each burn-in that the controller takes back. `power` asks for leases of power budgets; None:
+        this host takes part in none.
         """
 
     @property
@@ -238,6 +251,9 @@ class AgentDoor(Protocol):
 
     async def telemetry_received(self, host: HostName, samples: Sequence[GpuSample]) -> None:
         """Keep the latest samples; never fails."""
+
+    async def power_asked(self, host: HostName, ask: Ask) -> Answer | None:
+        """Answer a host's question for power; None: a later question of it has been answered. Never fails."""
 
     def orders(self, host: HostName) -> AsyncIterator[AgentOrder]:
         """Orders for this host, those not yet confirmed first; ends when a newer connection of the host takes over."""

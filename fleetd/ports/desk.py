@@ -11,6 +11,7 @@ from fleetd.model.fleet import FleetRecord
 from fleetd.model.host import Host
 from fleetd.model.ids import GpuId, HostName
 from fleetd.model.order import Drain
+from fleetd.model.power_lease import PowerUse
 from fleetd.model.telemetry import GpuSample
 
 
@@ -105,3 +106,6 @@ class DeskDoor(Protocol):
 
     async def alerts(self, peer: Peer, alerts: Sequence[Alert]) -> AlertsTaken:
         """Make findings of what another monitor says, each counted once. Raises Refused, StoreError."""
+
+    async def power(self) -> PowerUse:
+        """How the power budgets stand. Raises Refused when there are none."""

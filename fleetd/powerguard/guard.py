@@ -13,7 +13,7 @@ from typing import Any
 from fleetd.powerguard.hands import Done, Hands
 from fleetd.powerguard.lease import Lease
 from fleetd.powerguard.plan import BadPlan, Plan, declared, load, store
-from fleetd.powerguard.wire import WHY_MAX, BadRequest, number, watts_of
+from fleetd.powerguard.wire import WHY_MAX, BadRequest, hertz_of, number, watts_of
 
 Answer = Callable[[dict[str, Any]], None]
 """Sends an answer; the other end may be gone."""
@@ -37,6 +37,8 @@ class _Order:
     body: dict[str, Any]
     forget: frozenset[str] = frozenset()
     """GPUs that the guard no longer answers for once their limits are written."""
+    unlocks: frozenset[str] = frozenset()
+    """GPUs whose clock is unlocked once this is done."""
 
 
 class Guard:
@@ -128,6 +130,10 @@ class Guard:
 
     def _close(self, job: int) -> None:
         order = self._orders.pop(job)
+        if order.unlocks and self.plan is not None:
+            self.plan = self.plan.with_clocks(dict.fromkeys(order.unlocks - order.errors.keys()))
+            with suppress(OSError):  # then a clock is unlocked once more, which changes nothing
+                store(self._state, self.plan)
         if order.forget:
             self._forget(order.forget - order.errors.keys())
         if order.answer is not None:
@@ -158,7 +164,9 @@ class Guard:
                 answer({"ok": True, "why": "no GPU was ever declared", "errors": {}})
             return
         falls = self.plan.falls()
-        self._write(now_s, falls, answer, {})  # first: that this may happen is on disk since the guard was armed
+        # First: that this may happen is on disk since the guard was armed. A clock that we locked is free afterwards:
+        # the safe cap needs no other help, and nobody would be left to free it.
+        self._write(now_s, falls, answer, {}, clocks=dict.fromkeys(self.plan.locked()))
         self._keep(falls, why)
 
     def _write(
@@ -168,28 +176,33 @@ class Guard:
         answer: Answer | None,
         body: dict[str, Any],
         *,
+        clocks: Mapping[str, float | None],
         forget: bool = False,
     ) -> None:
         assert self.plan is not None  # noqa: S101 - limits are those of its GPUs
         self._jobs += 1
         self._orders[self._jobs] = _Order(
             until_s=now_s + PATIENCE_S,
-            waits=set(limits),
+            waits={*limits, *clocks},
             errors={},
             answer=answer,
             body=body,
             forget=frozenset(limits) if forget else frozenset(),
+            unlocks=frozenset(gpu for gpu, hertz in clocks.items() if hertz is None),
         )
-        if not limits:
+        if not limits and not clocks:
             self._close(self._jobs)
-        for gpu, knobs in limits.items():
-            self._hands.write(self._jobs, self.plan.gpus[gpu], knobs)
+        for gpu in dict.fromkeys([*limits, *clocks]):
+            clock = (clocks[gpu],) if gpu in clocks else ()
+            self._hands.write(self._jobs, self.plan.gpus[gpu], limits.get(gpu, {}), clock)
 
-    def _keep(self, targets: Mapping[str, Mapping[str, float]], why: str) -> str:
-        """Put the targets on disk; "" or why that did not work."""
+    def _keep(
+        self, targets: Mapping[str, Mapping[str, float]], why: str, locks: Mapping[str, float] | None = None
+    ) -> str:
+        """Put the targets, and clocks that are to be locked, on disk; "" or why that did not work."""
         assert self.plan is not None  # noqa: S101 - only called with one
         plan = self.plan.with_targets({gpu: dict(knobs) for gpu, knobs in targets.items()})
-        plan = replace(plan, reason=why, written_at_s=self._wall_s())
+        plan = replace(plan.with_clocks(locks or {}), reason=why, written_at_s=self._wall_s())
         try:
             store(self._state, plan)
         except OSError as error:
@@ -246,7 +259,9 @@ class Guard:
         if not self.lease.live(now_s):
             return "the lease has lapsed"
         limits = watts_of(body.get("limits"), self._knobs(), "limits")
-        if not limits:
+        lockable = {name for name, gpu in self.plan.gpus.items() if gpu.vendor == "nvidia"}
+        clocks = hertz_of(body.get("clocks", {}), lockable, "clocks")
+        if not limits and not clocks:
             raise BadRequest("limits: none is named")
         for gpu, knobs in limits.items():
             for knob, watts in knobs.items():
@@ -254,9 +269,10 @@ class Guard:
                     self.refusals_total += 1
                     ceiling = self.plan.gpus[gpu].limits[knob].ceiling_watts
                     return f"{gpu}: {knob} {watts:g} W is above the ceiling of {ceiling:g} W"
-        if failed := self._keep(limits, str(body.get("reason", ""))[:WHY_MAX]):
+        locks = {gpu: hertz for gpu, hertz in clocks.items() if hertz is not None}
+        if failed := self._keep(limits, str(body.get("reason", ""))[:WHY_MAX], locks):
             return f"{failed}; nothing is written without it"
-        self._write(now_s, limits, answer, {"seq": body.get("seq")})
+        self._write(now_s, limits, answer, {"seq": body.get("seq")}, clocks=clocks)
         return ""
 
     def hand_over(self, now_s: float, body: dict[str, Any]) -> str:
@@ -279,7 +295,7 @@ class Guard:
         if failed := self._keep(priors, self.fallen):
             answer({"ok": False, "why": failed, "errors": {}})
             return
-        self._write(now_s, priors, answer, {}, forget=True)
+        self._write(now_s, priors, answer, {}, forget=True, clocks=dict.fromkeys(self.plan.locked()))
 
     @property
     def idle(self) -> bool:

@@ -7,11 +7,15 @@ is never queued behind raises, and nothing that was asked before a fall is writt
 import os
 import queue
 import threading
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 
 from fleetd.powerguard.plan import Gpu
 from fleetd.powerguard.vendors import CannotWrite, Vendor
+
+Clock = tuple[float | None] | tuple[()]
+"""A clock to lock in hertz, (None,): to unlock it; empty: it is left as it is."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -32,16 +36,16 @@ class _Hand:
         self._vendor = vendor
         self._tell = tell
         self._wake = threading.Condition()
-        self._next: tuple[int, Mapping[str, float]] | None = None
+        self._next: tuple[int, Mapping[str, float], Clock] | None = None
         self.busy = False
         threading.Thread(target=self._run, name=f"write-{gpu.gpu}", daemon=True).start()
 
-    def give(self, job: int, limits: Mapping[str, float]) -> None:
-        """Have limits written, in their order."""
+    def give(self, job: int, limits: Mapping[str, float], clock: Clock) -> None:
+        """Have limits written, in their order, and the clock."""
         with self._wake:
             if self._next is not None:
                 self._tell.done(Done(job=self._next[0], gpu=self.gpu.gpu, error="overtaken by a newer order"))
-            self._next, self.busy = (job, limits), True
+            self._next, self.busy = (job, limits, clock), True
             self._wake.notify()
 
     def _run(self) -> None:
@@ -49,16 +53,30 @@ class _Hand:
             with self._wake:
                 while self._next is None:
                     self._wake.wait()
-                (job, limits), self._next = self._next, None
-            errors = []
-            for knob, watts in limits.items():
-                try:
-                    self._vendor.write(self.gpu.gpu, self.gpu.pci, knob, watts)
-                except CannotWrite as error:
-                    errors.append(f"{knob}: {error}")
+                (job, limits, clock), self._next = self._next, None
+            errors = self._carry_out(limits, clock)
             with self._wake:
                 self.busy = self._next is not None
             self._tell.done(Done(job=job, gpu=self.gpu.gpu, error="; ".join(errors)))
+
+    def _carry_out(self, limits: Mapping[str, float], clock: Clock) -> list[str]:
+        """A clock is locked before a limit goes up, and unlocked after it went down; what failed ends it there."""
+        errors: list[str] = []
+        lock = partial(self._vendor.lock_clock, self.gpu.gpu, self.gpu.pci)
+        if clock and clock[0] is not None:
+            self._try(errors, "clock", partial(lock, clock[0]))
+        for knob, watts in limits.items() if not errors else ():
+            self._try(errors, knob, partial(self._vendor.write, self.gpu.gpu, self.gpu.pci, knob, watts))
+        if clock and clock[0] is None and not errors:
+            self._try(errors, "clock", partial(lock, None))
+        return errors
+
+    @staticmethod
+    def _try(errors: list[str], what: str, write: Callable[[], None]) -> None:
+        try:
+            write()
+        except CannotWrite as error:
+            errors.append(f"{what}: {error}")
 
 
 class Hands:
@@ -76,12 +94,12 @@ class Hands:
         self._finished.put(one)
         os.eventfd_write(self.ready_fd, 1)
 
-    def write(self, job: int, gpu: Gpu, limits: Mapping[str, float]) -> None:
-        """Have the limits of a GPU written; the end is told by `finished`."""
+    def write(self, job: int, gpu: Gpu, limits: Mapping[str, float], clock: Clock = ()) -> None:
+        """Have the limits and the clock of a GPU written; the end is told by `finished`."""
         hand = self._hands.get(gpu.gpu)
         if hand is None or hand.gpu.pci != gpu.pci:
             hand = self._hands[gpu.gpu] = _Hand(gpu, self._vendors[gpu.vendor], self)
-        hand.give(job, limits)
+        hand.give(job, limits, clock)
 
     def finished(self) -> list[Done]:
         """What has ended since the last call."""

@@ -49,6 +49,8 @@ class Gpu:
     pci: str
     """PCI address, by which it is found without touching the others; "" when unknown."""
     limits: Mapping[str, Limit]
+    clock_hertz: float | None = None
+    """Highest clock that we locked; None: none. A driver does not tell a lock, so nothing is known of others'."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -60,6 +62,12 @@ class Plan:
     written_at_s: float
     """Wall time."""
     gpus: Mapping[str, Gpu] = field(default_factory=dict)
+
+    def with_clocks(self, clocks: Mapping[str, float | None]) -> "Plan":
+        """The same with other locked clocks, by GPU."""
+        return replace(
+            self, gpus={n: replace(g, clock_hertz=clocks.get(n, g.clock_hertz)) for n, g in self.gpus.items()}
+        )
 
     def with_targets(self, targets: Mapping[str, Mapping[str, float]]) -> "Plan":
         """The same with other targets."""
@@ -75,6 +83,10 @@ class Plan:
             name: {knob: gpu.limits[knob].fall_watts for knob in KNOBS if knob in gpu.limits}
             for name, gpu in self.gpus.items()
         }
+
+    def locked(self) -> dict[str, float]:
+        """GPU → the clock that we locked."""
+        return {name: gpu.clock_hertz for name, gpu in self.gpus.items() if gpu.clock_hertz is not None}
 
     def priors(self) -> dict[str, dict[str, float]]:
         """GPU → knob → what was in force before, higher limiter first: most of them are raised."""
@@ -104,7 +116,7 @@ def declared(entries: object, *, boot: str, at_s: float, before: Plan | None) ->
     known = dict(before.gpus) if before is not None and before.boot_id == boot else {}
     fresh: dict[str, Gpu] = {}
     for entry in entries:
-        gpu = _gpu(entry)
+        gpu = replace(_gpu(entry), clock_hertz=None)  # what is locked, the guard knows alone
         if gpu.gpu in fresh:
             raise BadPlan(f"{gpu.gpu} is named twice")
         if (old := known.get(gpu.gpu)) is not None:
@@ -115,7 +127,7 @@ def declared(entries: object, *, boot: str, at_s: float, before: Plan | None) ->
                 else new
                 for knob, new in gpu.limits.items()
             }
-            gpu = replace(gpu, limits=limits)
+            gpu = replace(gpu, limits=limits, clock_hertz=old.clock_hertz)
         fresh[gpu.gpu] = gpu
     if len(known | fresh) > GPUS_MAX:
         raise BadPlan(f"more than {GPUS_MAX} GPUs")
@@ -134,7 +146,11 @@ def _gpu(entry: object) -> Gpu:
         raise BadPlan(f"{gpu}: vendor {vendor!r:.40} is none of {', '.join(_VENDORS)}")
     if not limits or not limits.keys() <= set(KNOBS):
         raise BadPlan(f"{gpu}: limits may be {', '.join(KNOBS)}")
-    return Gpu(gpu=gpu, vendor=vendor, pci=pci, limits={knob: _limit(gpu, knob, limits[knob]) for knob in limits})
+    hertz = entry.get("clock_hertz") if isinstance(entry, dict) else None
+    if hertz is not None and not (isinstance(hertz, int | float) and math.isfinite(hertz) and hertz > 0):
+        raise BadPlan(f"{gpu}: clock_hertz must be a positive number of hertz")
+    knobs = {knob: _limit(gpu, knob, limits[knob]) for knob in limits}
+    return Gpu(gpu=gpu, vendor=vendor, pci=pci, limits=knobs, clock_hertz=hertz)
 
 
 def _limit(gpu: str, knob: str, body: object) -> Limit:

@@ -176,7 +176,8 @@ class Service:
             reply = self._carry_out(one, body, later)
         except BadRequest as error:
             reply = {"ok": False, "why": f"that is no request: {error}"}
-        if reply is not None:
+        quiet = body["do"] == "renew" and body.get("quiet") is True
+        if reply is not None and not (quiet and reply["ok"]):
             later(reply)
 
     def _carry_out(
@@ -184,6 +185,7 @@ class Service:
     ) -> dict[str, Any] | None:
         """The answer; None: it comes later. Raises BadRequest."""
         guard, now, do = self._guard, now_s(), body["do"]
+        why: str | None
         if do == "status":
             return {"ok": True, "why": "", **self.status()}
         if do == "restore":
@@ -196,9 +198,10 @@ class Service:
         if self._holder is not None and self._holder is not one:
             return {"ok": False, "why": f"process {self._holder.peer.pid} holds the lease"}
         if do == "arm":
-            why: str | None = guard.arm(now, body)
-            if not why:
+            if not (why := guard.arm(now, body)):
                 self._hold(one)
+                locked = {} if guard.plan is None else guard.plan.locked()
+                return {"ok": True, "why": "", "program_replaced": self._replaced, "clocks": locked}
         elif self._holder is None:
             why = guard.fallen or "arm first"
         else:

@@ -1,4 +1,4 @@
-"""The only calls that set something on a GPU: NVML's power limit, AMD SMI's power cap. Write-only, by plain ctypes.
+"""The only calls that set something on a GPU: NVML's limit and locked clock, AMD SMI's power cap. By plain ctypes.
 
 Nothing is read but who a device is: a limit written to the wrong GPU is worse than none. Whether a limit is in force is
 read back by the agent, through the vendor's own binding. Sources: nvml.h, amdsmi.h (7.x).
@@ -29,6 +29,9 @@ class Vendor(Protocol):
 
     def write(self, gpu: str, pci: str, knob: str, watts: float) -> None:
         """Set one limit. Raises CannotWrite."""
+
+    def lock_clock(self, gpu: str, pci: str, hertz: float | None) -> None:
+        """Let no clock of the GPU's cores be higher than this; None: unlock it. Raises CannotWrite."""
 
     def close(self) -> None:
         """Let go of the driver until the next write, so that it can be reloaded and GPUs can be reset."""
@@ -92,6 +95,20 @@ class Nvml:
         library = self._opened()
         handle = self._handle(library, gpu, pci)
         _check("nvidia", "power limit", library.nvmlDeviceSetPowerManagementLimit(handle, int(watts * 1000 + 1e-6)))
+
+    def lock_clock(self, gpu: str, pci: str, hertz: float | None) -> None:
+        """See `Vendor`. The unit of the call is MHz, rounded down; the lowest clock stays free."""
+        library = self._opened()
+        handle = self._handle(library, gpu, pci)
+        try:
+            lock, unlock = library.nvmlDeviceSetGpuLockedClocks, library.nvmlDeviceResetGpuLockedClocks
+        except AttributeError as error:
+            raise CannotWrite("locked clock: this driver is too old for it") from error
+        lock.argtypes, unlock.argtypes = [ctypes.c_void_p, ctypes.c_uint, ctypes.c_uint], [ctypes.c_void_p]
+        if hertz is None:
+            _check("nvidia", "unlocking the clock", unlock(handle))
+        else:
+            _check("nvidia", "locked clock", lock(handle, 0, int(hertz / 1e6 + 1e-6)))
 
 
 class AmdSmi:
@@ -159,6 +176,10 @@ class AmdSmi:
         library = self._opened()
         handle = self._handle(library, gpu)
         _check("amd", knob, library.amdsmi_set_power_cap(handle, _SENSORS[knob], int(watts * 1_000_000 + 1e-3)))
+
+    def lock_clock(self, gpu: str, pci: str, hertz: float | None) -> None:
+        """See `Vendor`. AMD's actuators are the two limiters."""
+        raise CannotWrite(f"{gpu} at {pci}: of AMD no clock is locked, not at {hertz}")
 
 
 def vendors() -> dict[str, Vendor]:

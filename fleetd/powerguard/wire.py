@@ -2,13 +2,16 @@
 
 Requests, each with `do` and a `seq` that the answer repeats:
   arm        `sent_s ttl_s grace_s gpus`: declare the GPUs and begin a lease; nothing is written yet
-  renew      `sent_s [seen]`: go on; `seen` is {gpu: {knob: watts}} where less is in force than was written
-  set        `sent_s limits reason`: {gpu: {knob: watts}}, written in this order for each GPU
+  renew      `sent_s [seen] [quiet]`: go on; `seen` is {gpu: {knob: watts}} where less is in force than was written;
+             `quiet` true: answer a refusal only
+  set        `sent_s limits reason [clocks]`: {gpu: {knob: watts}}, written in this order for each GPU; `clocks` is
+             {gpu: hertz}, the highest that may run, null to unlock it
   hand_over  `seconds`: the sender is being replaced; its end is no reason to fall within that time
   disarm     end the lease in good order: everything falls to its safe cap
   status     anybody who may connect may ask
   restore    `to` safe or prior: an operator's; ends the lease
-Answers: `{"seq", "ok": bool, "why": text, …}`. An answer to `set` and `restore` has `errors`: {gpu: text}.
+Answers: `{"seq", "ok": bool, "why": text, …}`. An answer to `arm` has `clocks`: {gpu: hertz} that are locked; one to
+`set` and `restore` has `errors`: {gpu: text}.
 """
 
 import json
@@ -72,3 +75,20 @@ def watts_of(body: object, gpus: dict[str, set[str]], what: str) -> dict[str, di
             if isinstance(watts, bool) or not isinstance(watts, int | float) or not 0 < watts < 1e6:  # noqa: PLR2004
                 raise BadRequest(f"{what}: {gpu}: {knob}: a positive number of watts is needed")
     return {gpu: {knob: float(w) for knob, w in limits.items()} for gpu, limits in body.items()}
+
+
+def hertz_of(body: object, gpus: set[str], what: str) -> dict[str, float | None]:
+    """{gpu: hertz, or null} of a request, for GPUs whose clock can be locked. Raises BadRequest."""
+    if not isinstance(body, dict):
+        raise BadRequest(f"{what}: an object is needed")
+    found: dict[str, float | None] = {}
+    for gpu, hertz in body.items():
+        if gpu not in gpus:
+            raise BadRequest(f"{what}: {gpu!r:.80} was not declared, or is no part whose clock can be locked")
+        if hertz is None:
+            found[gpu] = None
+        elif isinstance(hertz, bool) or not isinstance(hertz, int | float) or not 1e8 <= hertz < 1e11:  # noqa: PLR2004
+            raise BadRequest(f"{what}: {gpu}: a clock in hertz is needed, or null")
+        else:
+            found[gpu] = float(hertz)
+    return found

@@ -14,8 +14,9 @@ from typing import Any, assert_never
 from fleetd.model.host import Hello
 from fleetd.model.ids import HostName, SpoolId
 from fleetd.model.order import RecallBurnin, RunBurnin
+from fleetd.model.power_lease import Ask, Grant, NoGrant
 from fleetd.model.telemetry import GpuSample
-from fleetd.ports import AgentDoor, Clock, Peer, PortError, Refused, Spool, StoreError, UplinkError
+from fleetd.ports import AgentDoor, Clock, Peer, PortError, PowerLine, Refused, Spool, StoreError, UplinkError
 from fleetd.sim.life import Killed, Life
 from fleetd.sim.wire import Ack, Confirmed, Connection, Greeting, Numbered, Up, Weather, Welcome
 
@@ -140,6 +141,9 @@ async def _take(message: Up, connection: Connection, door: AgentDoor, host: Host
             await door.order_confirmed(host, message.order_id, message.refused)
         case tuple():
             await door.telemetry_received(host, message)
+        case Ask():
+            if (answer := await door.power_asked(host, message)) is not None:
+                connection.down.send(answer)
         case Greeting():
             raise Refused("one hello is enough")
         case _:
@@ -182,6 +186,7 @@ class SimUplink:
         telemetry: Callable[[], tuple[GpuSample, ...]],
         accept: Callable[[RunBurnin], Awaitable[str]],
         recall: Callable[[RecallBurnin], None],
+        power: PowerLine | None = None,
     ) -> None:
         """Serve until cancelled; see the port."""
         first_s, longest_s = self._network.weather.retry_s
@@ -189,7 +194,7 @@ class SimUplink:
         while True:
             began_s = self._clock.elapsed_s()
             try:
-                await self._serve(hello(), spool, telemetry, accept, recall)
+                await self._serve(hello(), spool, telemetry, accept, recall, power=power)
             except (PortError, Refused):
                 held = self._clock.elapsed_s() - began_s >= longest_s
                 wait_s = first_s if held else min(2 * wait_s, longest_s)
@@ -204,6 +209,8 @@ class SimUplink:
         telemetry: Callable[[], tuple[GpuSample, ...]],
         accept: Callable[[RunBurnin], Awaitable[str]],
         recall: Callable[[RecallBurnin], None],
+        *,
+        power: PowerLine | None,
     ) -> None:
         """One connection. Always ends by raising."""
         self._life.check()
@@ -225,9 +232,10 @@ class SimUplink:
             spool.acknowledge(welcome.last_seq)
             self._connected = True
             await _until_one_ends(
-                self._receive(connection, spool, accept, recall),
+                self._receive(connection, spool, accept, recall, power),
                 self._send_findings(connection, spool, welcome.last_seq),
                 self._send_telemetry(connection, telemetry),
+                *(() if power is None else (self._send_asks(connection, power),)),
             )
         finally:
             connection.hang_up()
@@ -239,6 +247,7 @@ class SimUplink:
         spool: Spool,
         accept: Callable[[RunBurnin], Awaitable[str]],
         recall: Callable[[RecallBurnin], None],
+        power: PowerLine | None,
     ) -> None:
         while (message := await connection.down.receive()) is not None:
             match message:
@@ -252,6 +261,9 @@ class SimUplink:
                     connection.up.send(Confirmed(order_id=message.id, refused=refused))
                 case RecallBurnin():
                     recall(message)
+                case Grant() | NoGrant():
+                    if power is not None:
+                        power.answered(message)
                 case Refused():
                     raise message
 
@@ -268,6 +280,10 @@ class SimUplink:
                     connection.up.send(Numbered(seq=spooled.seq, finding=spooled.finding))
                 self._on_their_way += repeats
                 sent_seq = spooled.seq
+
+    async def _send_asks(self, connection: Connection, power: PowerLine) -> None:
+        while True:
+            connection.up.send(await power.next_ask())
 
     async def _send_telemetry(self, connection: Connection, telemetry: Callable[[], tuple[GpuSample, ...]]) -> None:
         while True:

@@ -14,6 +14,7 @@ from fleetd.model.finding import Finding
 from fleetd.model.host import Hello
 from fleetd.model.ids import OrderId, SpoolId
 from fleetd.model.order import RecallBurnin, RunBurnin
+from fleetd.model.power_lease import Ask, Grant, NoGrant
 from fleetd.model.telemetry import GpuSample
 from fleetd.ports import Refused
 
@@ -74,8 +75,8 @@ class Ack:
     seq: int
 
 
-Up = Greeting | Numbered | tuple[GpuSample, ...] | Confirmed
-Down = Welcome | Ack | RunBurnin | RecallBurnin | Refused
+Up = Greeting | Numbered | tuple[GpuSample, ...] | Confirmed | Ask
+Down = Welcome | Ack | RunBurnin | RecallBurnin | Grant | NoGrant | Refused
 
 
 class _Pipe:

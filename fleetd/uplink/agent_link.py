@@ -16,6 +16,7 @@ from fleetd.uplink.channel import END_OF_STREAM
 from fleetd.uplink.codec import agent_order_to_pb, spooled_from_pb, telemetry_from_pb
 from fleetd.uplink.doors import DoorCalls
 from fleetd.uplink.hello_codec import hello_from_pb
+from fleetd.uplink.power_codec import answer_to_pb, ask_from_pb
 from fleetd.uplink.tls import peer_of
 from fleetd.uplink.wire import CodecError, clean, name, text
 
@@ -225,6 +226,10 @@ class _Session:
                 order_id = OrderId(name(confirmed.order_id, "order_confirmed order_id"))
                 refused = text(confirmed.refused, "order_confirmed refused") if confirmed.HasField("refused") else ""
                 await self._calls.run(self._door.order_confirmed(host, order_id, refused))
+            case "power_ask":
+                answer = await self._calls.run(self._door.power_asked(host, ask_from_pb(message.power_ask, host)))
+                if answer is not None:
+                    await self._write(answer_to_pb(answer))
             case "hello":
                 raise CodecError("a second hello on one stream")
             case _:

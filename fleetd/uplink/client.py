@@ -14,7 +14,7 @@ from fleetd.model.host import Hello
 from fleetd.model.order import RecallBurnin, RunBurnin
 from fleetd.model.telemetry import GpuSample
 from fleetd.pb.v1.agent_pb2_grpc import AgentLinkStub
-from fleetd.ports import Clock, PortError, Refused, Spool, UplinkError
+from fleetd.ports import Clock, PortError, PowerLine, Refused, Spool, UplinkError
 from fleetd.uplink.channel import failure, open_channel
 from fleetd.uplink.config import UplinkConfig
 from fleetd.uplink.stream import Agent, AgentStream, DrainedError
@@ -63,6 +63,7 @@ class GrpcUplink:
         telemetry: Callable[[], tuple[GpuSample, ...]],
         accept: Callable[[RunBurnin], Awaitable[str]],
         recall: Callable[[RecallBurnin], None],
+        power: PowerLine | None = None,
     ) -> None:
         """Serve until cancelled; see the port."""
         agent = Agent(
@@ -71,6 +72,7 @@ class GrpcUplink:
             telemetry=telemetry,
             accept=accept,
             recall=recall,
+            power=power,
             on_welcome=self._welcomed,
             on_unsendable=self._unsendable,
         )

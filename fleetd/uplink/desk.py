@@ -14,6 +14,7 @@ from fleetd.model.fleet import FleetRecord
 from fleetd.model.host import Host
 from fleetd.model.ids import GpuId, HostName
 from fleetd.model.order import Drain
+from fleetd.model.power_lease import PowerUse
 from fleetd.model.telemetry import GpuSample
 from fleetd.pb.v1 import desk_pb2
 from fleetd.pb.v1.desk_pb2_grpc import DeskStub
@@ -24,6 +25,7 @@ from fleetd.uplink.config import DeskConfig
 from fleetd.uplink.desk_codec import DRAINS, host_from_pb
 from fleetd.uplink.fact_codec import MAX_ALERTS, MAX_FACTS, alert_to_pb, fact_from_pb, query_to_pb
 from fleetd.uplink.fleet_codec import fleet_from_pb
+from fleetd.uplink.power_codec import power_from_pb
 from fleetd.uplink.sample_codec import sample_from_pb
 from fleetd.uplink.wire import MAX_GPUS, CodecError, clean, finite, items, name, text
 
@@ -188,6 +190,10 @@ class DeskClient:
         answer = await self._ask(self._stub.ReportAlerts, request)
         refused = items(answer.refused, lambda why: text(why, "refused"), "refused", limit=MAX_ALERTS)
         return AlertsTaken(taken=answer.taken, refused=refused)
+
+    async def power(self) -> PowerUse:
+        """How the power budgets stand."""
+        return power_from_pb(await self._ask(self._stub.GetPower, desk_pb2.GetPowerRequest()))
 
     @property
     def _stub(self) -> "DeskAsyncStub":

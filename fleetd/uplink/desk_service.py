@@ -13,6 +13,7 @@ from fleetd.uplink.desk_codec import DRAINS, host_to_pb
 from fleetd.uplink.doors import DoorCalls
 from fleetd.uplink.fact_codec import MAX_ALERTS, alert_from_pb, fact_to_pb, query_from_pb
 from fleetd.uplink.fleet_codec import fleet_to_pb
+from fleetd.uplink.power_codec import power_to_pb
 from fleetd.uplink.sample_codec import sample_to_pb
 from fleetd.uplink.tls import peer_of
 from fleetd.uplink.wire import CodecError, clean, finite, items, name, text
@@ -261,6 +262,17 @@ class DeskService(desk_pb2_grpc.DeskServicer):
             peer = self._admit(context, acts=True)
             found = await self._door.alerts(peer, items(request.alerts, alert_from_pb, "alerts", limit=MAX_ALERTS))
             return desk_pb2.ReportAlertsResponse(taken=found.taken, refused=[clean(why) for why in found.refused])
+
+        return await self._answer(context, answer())
+
+    async def GetPower(  # noqa: N802
+        self, _request: desk_pb2.GetPowerRequest, context: Context
+    ) -> desk_pb2.GetPowerResponse:
+        """How the power budgets stand."""
+
+        async def answer() -> desk_pb2.GetPowerResponse:
+            self._admit(context)
+            return power_to_pb(await self._door.power())
 
         return await self._answer(context, answer())
 

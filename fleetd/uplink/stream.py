@@ -12,10 +12,11 @@ from fleetd.model.host import Hello
 from fleetd.model.order import RecallBurnin, RunBurnin
 from fleetd.model.telemetry import GpuSample
 from fleetd.pb.v1 import agent_pb2
-from fleetd.ports import Clock, Refused, Spool, UplinkError
+from fleetd.ports import Clock, PowerLine, Refused, Spool, UplinkError
 from fleetd.uplink.codec import recall_from_pb, run_burnin_from_pb, spooled_to_pb, telemetry_to_pb
 from fleetd.uplink.config import UplinkConfig
 from fleetd.uplink.hello_codec import hello_to_pb
+from fleetd.uplink.power_codec import ask_to_pb, grant_from_pb, no_grant_from_pb
 from fleetd.uplink.wire import CodecError, clean, finite, name, text, unsigned
 
 WINDOW = 64
@@ -48,6 +49,7 @@ class Agent:
     on_welcome: Callable[[], None]
     on_unsendable: Callable[[str], None]
     """Something of ours that the protocol cannot carry was left out; one line."""
+    power: PowerLine | None = None
 
 
 class AgentStream:
@@ -63,6 +65,7 @@ class AgentStream:
         self._in_flight: deque[int] = deque()  # at most WINDOW sequence numbers
         self._sent_seq = 0
         self._room = asyncio.Event()
+        self._hello = agent.hello()
 
     async def run(self) -> None:
         """Serve until the connection ends.
@@ -75,11 +78,10 @@ class AgentStream:
                 self._patience.reschedule(None)
                 self._agent.spool.acknowledge(last_seq)
                 self._agent.on_welcome()
-                await self._until_one_ends(
-                    asyncio.create_task(self._receive()),
-                    asyncio.create_task(self._send_findings(last_seq)),
-                    asyncio.create_task(self._send_telemetry()),
-                )
+                loops = [self._receive(), self._send_findings(last_seq), self._send_telemetry()]
+                if self._agent.power is not None:
+                    loops.append(self._send_asks(self._agent.power))
+                await self._until_one_ends(*(asyncio.create_task(loop) for loop in loops))
         except TimeoutError as error:
             raise UplinkError(
                 f"the controller at {self._config.address} has not answered for {self._config.answer_seconds:g} s"
@@ -100,7 +102,7 @@ class AgentStream:
 
     async def _say_hello(self) -> int:
         """Say hello; returns the last sequence number that the controller has of our spool."""
-        hello = hello_to_pb(self._agent.hello(), self._agent.spool.id)
+        hello = hello_to_pb(self._hello, self._agent.spool.id)
         await self._write(agent_pb2.AgentMessage(hello=hello))
         answer = await self._read()
         if answer is None:
@@ -120,6 +122,10 @@ class AgentStream:
                     await self._take(message.run_burnin)
                 case "recall_burnin":
                     self._agent.recall(recall_from_pb(message.recall_burnin))
+                case "power_grant" if self._agent.power is not None:
+                    self._agent.power.answered(grant_from_pb(message.power_grant, self._hello.host))
+                case "power_no_grant" if self._agent.power is not None:
+                    self._agent.power.answered(no_grant_from_pb(message.power_no_grant))
                 case _:
                     pass  # a newer controller says something that this version does not know and need not know
 
@@ -189,6 +195,16 @@ class AgentStream:
                     # Nothing queues here: while the line is busy no newer reading is taken.
                     await self._write(agent_pb2.AgentMessage(telemetry=pb))
             await self._clock.sleep_s(self._config.telemetry_interval_seconds)
+
+    async def _send_asks(self, power: PowerLine) -> None:
+        while True:
+            ask = await power.next_ask()
+            try:
+                pb = ask_to_pb(ask)
+            except CodecError as error:
+                self._agent.on_unsendable(f"a question for power: {error}")
+            else:
+                await self._write(pb)
 
     async def _read(self) -> agent_pb2.ControllerMessage | None:
         message = await self._call.read()

@@ -12,7 +12,7 @@ from fleetd.model.host import Gpu, Hello
 from fleetd.model.ids import BootId, GpuId, HostName, OrderId, SpoolId
 from fleetd.model.order import RecallBurnin, RunBurnin
 from fleetd.model.telemetry import GpuSample
-from fleetd.ports import BurnerError, DeviceError, Spool, Spooled, StoreError
+from fleetd.ports import BurnerError, DeviceError, PowerLine, Spool, Spooled, StoreError
 
 HOST = HostName("h1")
 BOOT = BootId("boot-1")
@@ -198,6 +198,7 @@ class FakeUplink:
         self.connected = False
         self.accept: Callable[[RunBurnin], Awaitable[str]] | None = None
         self.recall: Callable[[RecallBurnin], None] | None = None
+        self.power: PowerLine | None = None
         self.said_hello = asyncio.Event()
 
     async def run(
@@ -208,8 +209,10 @@ class FakeUplink:
         telemetry: Callable[[], tuple[GpuSample, ...]],
         accept: Callable[[RunBurnin], Awaitable[str]],
         recall: Callable[[RecallBurnin], None],
+        power: PowerLine | None = None,
     ) -> None:
         del spool, telemetry
+        self.power = power
         self.hellos.append(hello())
         self.accept = accept
         self.recall = recall

@@ -1,6 +1,7 @@
 """The agent as a whole: READY first, the uplink after discovery, and the end within two seconds."""
 
 import asyncio
+import random
 import re
 from collections.abc import Callable
 from pathlib import Path
@@ -10,8 +11,8 @@ import pytest
 from fleetd.agent.agent import Agent, SpoolGauges
 from fleetd.agent.chores import Chores, ChoresConfig
 from fleetd.agent.sampler import Sampler, SamplerConfig
-from fleetd.model.host import Place
-from fleetd.ports import DeviceError
+from fleetd.model.host import POWER_LEASES, Place
+from fleetd.ports import DeviceError, PowerLine
 from tests.agent.fakes_agent import (
     BOOT,
     HOST,
@@ -24,12 +25,18 @@ from tests.agent.fakes_agent import (
     order,
     report,
 )
+from tests.agent.power_hosts import PowerHost
 
 ALL = {0, 1, 2, 3}
 
 
 class Bench:
-    def __init__(self, folder: Path, script: Callable[[float], set[int] | DeviceError] = lambda _: ALL) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        script: Callable[[float], set[int] | DeviceError] = lambda _: ALL,
+        power: PowerLine | None = None,
+    ) -> None:
         self.clock = FakeClock()
         self.devices = FakeDevices(self.clock, lambda now_s: script(now_s - 1000.0))
         self.spool, self.orders, self.uplink = FakeSpool(), FakeOrders(), FakeUplink()
@@ -62,6 +69,7 @@ class Bench:
             clock=self.clock,
             notify=self.said.append,
             watchdog_s=10.0,
+            power=power,
         )
 
 
@@ -86,6 +94,21 @@ def test_it_runs_an_order_from_the_uplink_and_stops_when_told(tmp_path: Path) ->
         assert "WATCHDOG=1" in bench.said
 
     asyncio.run(case())
+
+
+def test_who_asks_for_power_says_so_when_it_connects(tmp_path: Path) -> None:
+    async def case(line: PowerLine | None) -> bool:
+        bench = Bench(tmp_path, power=line)
+        life = asyncio.create_task(bench.agent.run(bench.stop))
+        await bench.uplink.said_hello.wait()
+        bench.stop.set()
+        await life
+        assert bench.uplink.power is line
+        return POWER_LEASES in bench.uplink.hellos[0].capabilities
+
+    line = PowerHost(HOST, FakeClock(), random.Random(1)).lease  # noqa: S311 - it takes no turn
+    assert asyncio.run(case(line))
+    assert not asyncio.run(case(None))
 
 
 def test_the_gpus_are_let_go_while_other_loops_still_end(tmp_path: Path) -> None:

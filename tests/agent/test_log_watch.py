@@ -1,13 +1,13 @@
 """The kernel log becomes findings: each once, of the right GPU, and none lost over a restart or a full disk."""
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from dataclasses import replace
 
 from fleetd.agent.log_watch import LogWatch
 from fleetd.config.faults import load_catalogue
 from fleetd.model.finding import DeviceFault, FaultClass, Severity
-from fleetd.model.ids import BootId
+from fleetd.model.ids import BootId, GpuId
 from fleetd.model.logline import Cursor, LogHealth, LogLine
 from tests.agent.fakes_agent import BOOT, HOST, FakeClock, FakeSpool, gpu
 
@@ -43,7 +43,9 @@ class FakeLog:
         return LogHealth(alive_s=1.0, trouble=None, errors_total=0, lost_total=0)
 
 
-def read(log: FakeLog, spool: FakeSpool) -> LogWatch:
+def read(
+    log: FakeLog, spool: FakeSpool, heard: Callable[[str, GpuId | None, str | None], None] | None = None
+) -> LogWatch:
     watch = LogWatch(
         host=HOST,
         boot_id=BOOT,
@@ -52,6 +54,7 @@ def read(log: FakeLog, spool: FakeSpool) -> LogWatch:
         spool=spool,
         clock=FakeClock(),
         inventory=lambda: tuple(gpu(index) for index in range(8)),
+        heard=heard,
     )
 
     async def until_drained() -> None:
@@ -110,3 +113,22 @@ def test_an_address_that_no_gpu_has_blames_none() -> None:
     read(FakeLog(XID79.replace("0000:03:00", "0000:ff:00")), spool)
     (fault,) = spool.findings
     assert fault == replace(fault, gpu=None, index=None)
+
+
+def test_whoever_listens_hears_every_line_of_this_boot_also_repetitions_that_are_no_finding() -> None:
+    def smoothing(xid: int) -> str:
+        return f"NVRM: Xid (PCI:0000:03:00): {xid}, Power smoothing HW circuitry event"
+
+    heard: list[tuple[str, str | None, str | None]] = []
+    spool = FakeSpool()
+    lines = FakeLog(smoothing(163), QUIET, smoothing(162), smoothing(163), smoothing(163).replace(":03:", ":7f:"))
+    read(lines, spool, heard=lambda code, gpu, device: heard.append((code, gpu, device)))
+    codes = [(code, who) for code, who, _ in heard]
+    name = gpu(3).gpu
+    known = [("nvidia.xid.163", name), ("nvidia.xid.162", name), ("nvidia.xid.163", name)]
+    assert codes == [*known, ("nvidia.xid.163", None)]
+    assert len({device for _, _, device in heard}) == 2
+    assert len(spool.findings) < len(heard), "the second 163 of a GPU is no new finding, and still it is heard"
+    heard.clear()
+    read(FakeLog(smoothing(163), boot=BootId("before")), spool, heard=lambda *what: heard.append(what))
+    assert heard == [], "another boot's lines say nothing of this one"

@@ -1,5 +1,6 @@
 """`fleetd power status` and `restore` against a real guard, and without one."""
 
+import asyncio
 import json
 import shutil
 import subprocess
@@ -9,6 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from fleetd.agent.status_document import SCHEMA
+from fleetd.agent.status_socket import StatusSocket
 from tests.powerguard.guard_bench import BOOST, PRIOR, ROOT, SAFE, Bench
 
 pytestmark = pytest.mark.skipif(shutil.which("gcc") is None, reason="gcc builds the fake library")
@@ -72,3 +75,24 @@ def test_without_guard_the_state_file_is_enough(bench: Bench) -> None:
     assert (done.returncode, len(done.stderr.splitlines())) == (3, 1)
     assert "nothing was ever set" in done.stderr
     assert fleetd(bench, "status").returncode == 3
+
+
+def test_status_shows_what_the_agent_says_of_a_gpu(bench: Bench) -> None:
+    seen = {"windows_watts": {"20ms": 913.0, "1s": 690.0}, "swing_watts": 780.0}
+    gpu = {"gpu": "GPU-0", "mode": "safe", "set_watts": {"limit": 630.0}, "enforced_watts": 630.0, "writer": ""}
+    gpu |= {"why": "power smoothing dropped out (XID 163)", "clock_limit_hertz": 1.41e9, "seen": seen}
+    power = {"allowed": "boost", "envelope": "h200", "set_point": "in use", "tbp_watts": 700.0, "gpus": [gpu]}
+
+    async def case() -> "subprocess.CompletedProcess[str]":
+        agent = StatusSocket(bench.folder / "agent.sock", lambda: {"schema": SCHEMA, "power": power})
+        await agent.start()
+        try:
+            return await asyncio.to_thread(fleetd, bench, "status", "--socket", str(bench.folder / "agent.sock"))
+        finally:
+            await agent.close()
+
+    done = asyncio.run(case())
+    assert done.returncode == 0, done.stderr
+    line = "GPU-0  safe  limit 630 W, enforced 630 W, clock at most 1410 MHz: power smoothing dropped out (XID 163)"
+    assert line in done.stdout
+    assert "  last minute, of 700 W: 20ms 1.30, 1s 0.99; swing 780 W" in done.stdout

@@ -6,6 +6,7 @@ import signal
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -59,5 +60,41 @@ def test_a9_an_agent_boosts_hands_over_and_its_death_is_the_safe_cap(folder: Pat
             end(host, signal.SIGKILL)
             guard.until(SAFE)
             assert "is gone" in guard.ask(do="status")["fallen"]
+    finally:
+        guard.close()
+
+
+def test_lost_power_smoothing_in_the_kernel_log_ends_boost_and_its_return_allows_it(folder: Path) -> None:
+    (folder / "guard").mkdir()
+    guard, log = Bench(folder / "guard"), folder / "kern.log"
+    log.touch()
+
+    def kernel(xid: int) -> None:
+        with log.open("a") as file:
+            file.write(f"Nov 30 14:00:00 h1 kernel: NVRM: Xid (PCI:0000:0b:00): {xid}, power smoothing event\n")
+
+    def modes(told: dict[str, Any]) -> list[str]:
+        return [gpu["mode"] for gpu in told["power"]["gpus"]]
+
+    power = {"mode": "boost", "envelope": "h200", "set_point": str(tuned(folder / "point.json"))}
+    power |= {"guard": str(folder / "guard" / "guard.sock"), "settle_seconds": 0.01}
+    try:
+        guard.start()
+        with agent(folder, gpus=2, start=False, power=power, kernel_log={"source": str(log)}) as host:
+            host.environ |= {name: guard.environ[name] for name in ("FAKE_NVML", "LD_LIBRARY_PATH")}
+            host.start()
+            host.until(lambda told: modes(told) == ["boost"] * 2, "both boost")
+            kernel(163)
+            host.until(lambda told: modes(told) == ["safe", "boost"], "the one whose smoothing dropped out is safe")
+            assert "XID 163" in host.ask()["power"]["gpus"][0]["why"]
+            assert 'fleetd_power_smoothing_lost{gpu="GPU-0"} 1.0' in host.metrics()[1]
+            kernel(162)
+            host.until(lambda told: modes(told) == ["boost"] * 2, "it is back")
+            kernel(163)  # within the quarter of an hour in which the catalogue takes it for a repetition
+            host.until(lambda told: modes(told) == ["safe", "boost"], "it dropped out again")
+            end(host, signal.SIGKILL)
+            host.start()
+            host.until(lambda told: modes(told) == ["safe", "boost"], "a restart forgets nothing")
+            assert "XID 163" in host.ask()["power"]["gpus"][0]["why"]
     finally:
         guard.close()

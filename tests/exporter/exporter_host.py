@@ -3,6 +3,7 @@
 from fleetd.model.host import Gpu
 from fleetd.model.ids import GpuId
 from fleetd.model.job import GpuJob
+from fleetd.model.power import GpuPower, PowerSeen, PowerStatus, WindowShown
 from fleetd.model.status import AgentStatus, FaultCount
 from fleetd.model.telemetry import FAMILIES, METRICS, THROTTLE_REASONS, GpuSample
 
@@ -50,6 +51,57 @@ JOBS = (
     GpuJob(gpu=H200, scheduler="slurm", job_id="4711", user="ada", account="physics"),
     GpuJob(gpu=MI300X, scheduler="kubernetes", namespace="train", pod='llm-0 "blue"', container="worker"),
 )
+SEEN = PowerSeen(
+    spacing_s=0.02,
+    windows_watts={"20ms": 913.0, "1s": 690.0},
+    swing_watts=780.0,
+    ramp_up_watts_per_second=7800.0,
+    ramp_down_watts_per_second=2130.0,
+    band_ratio=0.15,
+)
+POWER = PowerStatus(
+    allowed="boost",
+    envelope="h200",
+    set_point="in use",
+    lease_live=True,
+    lease_why="",
+    renewed_total=1200,
+    gpus=(
+        GpuPower(
+            gpu=H200,
+            mode="boost",
+            why="everything is good",
+            targets_watts={"limit": 672.0},
+            set_watts={"limit": 672.0},
+            enforced_watts=672.0,
+            power_watts=650.0,
+            defaults_watts={"limit": 700.0},
+            clock_limit_hertz=1.605e9,
+            smoothing_lost=False,
+            seen=SEEN,
+            sights={"20us": "unobservable", "20ms": "audited", "1s": "certified"},
+        ),
+        GpuPower(
+            gpu=MI300X,
+            mode="observe",
+            why="the envelope is for H200, this is AMD Instinct MI300X",
+            targets_watts={},
+            set_watts={},
+            enforced_watts=None,
+            power_watts=None,
+        ),
+    ),
+    writes_total=16,
+    write_errors_total=1,
+    drift_total={"foreign": 2},
+    tbp_watts=700.0,
+    windows=(
+        WindowShown(label="20us", over_s=2e-5, allowed_ratio=None, certified=False),
+        WindowShown(label="20ms", over_s=0.02, allowed_ratio=None, certified=False),
+        WindowShown(label="1s", over_s=1.0, allowed_ratio=0.96, certified=True),
+    ),
+)
+"""A governor of the H200; the other part is none of its envelope's."""
 STATUS = AgentStatus(
     inventory=INVENTORY,
     samples=(full(H200), full(MI300X, STARTED_AT_S + 52.0)),

@@ -8,7 +8,8 @@ sys.path.insert(0, str(Path(__file__).parents[2]))
 from fleetd.exporter.dcgm import DcgmCollector
 from fleetd.exporter.native import AgentCollector, BuildCollector, FaultCollector, JobCollector
 from fleetd.exporter.page import OPENMETRICS, TEXT, Page
-from tests.exporter.exporter_host import FAULTS, JOBS, STARTED_AT_S, STATUS
+from fleetd.exporter.power import PowerCollector
+from tests.exporter.exporter_host import FAULTS, JOBS, POWER, STARTED_AT_S, STATUS
 
 FOLDER = Path(__file__).parents[1] / "golden" / "metrics"
 
@@ -20,6 +21,7 @@ def native() -> Page:
             AgentCollector(lambda: STATUS, started_at_s=STARTED_AT_S),
             FaultCollector(lambda: FAULTS, started_at_s=STARTED_AT_S),
             JobCollector(lambda: JOBS),
+            PowerCollector(lambda: POWER, started_at_s=STARTED_AT_S),
             BuildCollector("0.0.0"),
         ]
     )

@@ -15,8 +15,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fleetd.core.power.lease import ASKED_KEPT, Ask, Grant, Lease
-from fleetd.core.power.tree import Area, BudgetTree, HostPower, TreeError
+from fleetd.core.power.books import HostPower
+from fleetd.core.power.lease import ASKED_KEPT, Lease
+from fleetd.core.power.tree import Area, BudgetTree, TreeError
+from fleetd.model.power_lease import Ask, Grant
 
 TTL_S, GRACE_S = 10.0, 1.0
 AREAS = (
@@ -189,7 +191,7 @@ def test_wishes_are_cut_at_one_level_and_the_domain_binds_both_racks() -> None:
         held = {name: ask(lease, start + n, 9000.0, books) for name, lease in hosts.items()}
     assert sum(held.values()) == pytest.approx(40_000.0, abs=1.0)
     assert max(held.values()) - min(held.values()) < 1.0
-    assert all(use.reserved_watts <= use.budget_watts for use in books.use(start + 40))
+    assert all(use.reserved_watts <= use.budget_watts for use in books.use(start + 40).areas)
 
 
 def test_an_older_answer_and_one_to_an_earlier_start_are_ignored() -> None:
@@ -197,7 +199,7 @@ def test_an_older_answer_and_one_to_an_earlier_start_are_ignored() -> None:
     first, second = lease.ask(0.0, 9000.0), lease.ask(1.0, 9000.0)
 
     def grant(seq: int, *, epoch: int = 2, watts: float = 5000.0) -> Grant:
-        return Grant(host="h0", epoch=epoch, seq=seq, watts=watts, ttl_s=TTL_S)
+        return Grant(host="h0", epoch=epoch, seq=seq, watts=watts, ttl_s=TTL_S, max_watts=9000.0)
 
     assert not lease.receive(1.0, grant(first.seq, epoch=1))
     assert not lease.receive(1.0, grant(99))
@@ -222,7 +224,8 @@ def test_questions_without_answers_are_forgotten_not_gathered() -> None:
     first = lease.ask(0.0, 1.0)
     for n in range(ASKED_KEPT):
         lease.ask(float(n), 1.0)
-    assert not lease.receive(1.0, Grant(host="h0", epoch=1, seq=first.seq, watts=9000.0, ttl_s=TTL_S))
+    late = Grant(host="h0", epoch=1, seq=first.seq, watts=9000.0, ttl_s=TTL_S, max_watts=9000.0)
+    assert not lease.receive(1.0, late)
 
 
 @pytest.mark.parametrize(
@@ -260,3 +263,37 @@ def test_whatever_is_wished_the_level_gives_all_or_uses_the_budget_up(wishes: li
         total = sum(held[h.name] for h in HOSTS if area.parent is None or h.area == area.name)
         assert total <= area.budget_watts + 1e-6
     assert all(held[h.name] >= h.safe_watts for h in HOSTS)
+
+
+def test_a_host_that_holds_no_cap_is_reserved_at_its_maximum_until_it_says_that_it_does() -> None:
+    books, hosts = tree(), leases()
+    start = books.settled_s
+    for _ in range(2):
+        books.uncap(start, "h0", "its agent is old")
+    assert books.use(start).hosts[0].reserved_watts == 9000.0
+    assert books.use(start).areas[1].reserved_watts == 9000.0 + sum(h.safe_watts for h in HOSTS[2::2])
+    assert ask(hosts["h0"], start, 4000.0, books) == 4000.0
+    assert books.use(start).hosts[0].uncapped == ""
+    grant = books.ask(start + 1, hosts["h0"].ask(start + 1, 4000.0, uncapped="a GPU takes no limit"))
+    assert grant is not None
+    assert (grant.watts, grant.whole) == (9000.0, True), "reserved anyway"
+    assert ask(hosts["h2"], start + 2, 9000.0, books) < 9000.0
+    assert books.use(start + 2).hosts[0].uncapped == "a GPU takes no limit"
+
+
+def test_a_host_that_nothing_controls_counts_with_its_maximum_from_the_start() -> None:
+    bare = HostPower(name="h0", area="rack-0", safe_watts=3000.0, max_watts=9000.0, controlled=False)
+    with pytest.raises(TreeError, match="add up to 9000 W, above its budget of 8000 W"):
+        BudgetTree((Area(name="rack-0", budget_watts=8000.0),), (bare,), now_s=0.0, ttl_s=TTL_S, grace_s=GRACE_S)
+    books = BudgetTree((Area(name="rack-0", budget_watts=9000.0),), (bare,), now_s=0.0, ttl_s=TTL_S, grace_s=GRACE_S)
+    lease = leases()["h0"]
+    assert ask(lease, books.settled_s, 5000.0, books) == 9000.0
+    assert books.use(books.settled_s).hosts[0].uncapped == "the tree says that nothing controls its power"
+
+
+def test_longer_leases_of_an_earlier_controller_are_waited_for() -> None:
+    books = BudgetTree(AREAS, HOSTS, now_s=0.0, ttl_s=TTL_S, grace_s=GRACE_S, earlier_s=100.0)
+    assert books.settled_s == 101.0
+    grant = books.ask(50.0, leases()["h0"].ask(50.0, 9000.0))
+    assert grant is not None
+    assert (grant.watts, grant.why) == (3000.0, "nobody is raised for 51 s: just started")

@@ -8,9 +8,10 @@ from hypothesis import strategies as st
 
 from fleetd.config.envelope import envelope_path, read_envelope
 from fleetd.core.power.compiler import compile_envelope
-from fleetd.core.power.govern import GovernConfig, GpuState, begin, boost_limits, decide, safe_limits, stages
+from fleetd.core.power.govern import Decision, GovernConfig, GpuState, begin, boost_limits, decide, safe_limits, stages
 from fleetd.core.power.modes import Mode, ModeConfig
 from fleetd.core.power.provenance import drift_of
+from fleetd.core.power.transaction import orders
 from fleetd.core.power.tune import Candidate, Profile
 from fleetd.model.ids import GpuId
 from fleetd.model.power import KnobReading, PowerReading, Writer
@@ -36,7 +37,7 @@ def reading(at_s: float, watts: float, *, enforced: float | None = None, energy:
 
 def config(allowed: Mode = Mode.BOOST, boost: float | None = BOOST) -> GovernConfig:
     return GovernConfig(
-        modes=ModeConfig(allowed=allowed, power_max_watts=1400.0, settle_s=1.0),
+        modes=ModeConfig(allowed=allowed, stale_s=1.0, power_max_watts=1400.0, settle_s=1.0),
         safe={"limit": SAFE},
         boost=None if boost is None else {"limit": boost},
         boost_why="" if boost else "there is none",
@@ -149,3 +150,48 @@ def test_what_goes_down_goes_first_and_limiters_never_cross() -> None:
     down, up = stages(writes, now)
     assert [list(down), list(down[one])] == [[one], ["ppt0", "ppt1"]]
     assert [list(up), list(up[two])] == [[two], ["ppt1", "ppt0"]]
+
+
+CLOCK_HERTZ = 1.41e9
+
+
+def decided(write: dict[str, float], *clock: float | None) -> Decision:
+    return Decision(state=begin(config()), write=write, news=None, why="test", clock=clock)  # type: ignore[arg-type]
+
+
+def test_clocks_are_locked_with_the_first_order_and_freed_with_the_last() -> None:
+    up, down, still = GpuId("up"), GpuId("down"), GpuId("still")
+    readings = {gpu: replace(reading(0.0, SAFE), gpu=gpu) for gpu in (up, down, still)}
+    decisions = {
+        up: decided({"limit": BOOST}, CLOCK_HERTZ),
+        down: decided({"limit": 500.0}, None),
+        still: decided({}),
+    }
+    first, last = orders(decisions, readings)
+    assert (first.limits, first.clocks) == ({down: {"limit": 500.0}}, {up: CLOCK_HERTZ})
+    assert (last.limits, last.clocks) == ({up: {"limit": BOOST}}, {down: None})
+    assert last.without(frozenset({up})).gpus == {down}, "a GPU whose clock was not locked is not raised"
+    (only,) = orders({up: decided({}, None)}, readings)
+    assert (only.limits, only.clocks) == ({}, {up: None})
+    assert orders({still: decided({})}, readings) == ()
+
+
+def test_a_clock_is_wanted_in_boost_alone_and_one_above_it_ends_boost() -> None:
+    capped = replace(config(), boost_clock_hertz=CLOCK_HERTZ)
+    state = boosting()
+
+    def turn(now_hertz: float | None, locked: float | None) -> Decision:
+        told = replace(reading(5.0, BOOST), clock_hertz=now_hertz)
+        return decide(5.0, capped, state, told, lease_live=True, lease_why="", clock_hertz=locked)
+
+    assert turn(1.98e9, None).clock == (CLOCK_HERTZ,), "not locked yet"
+    for now_hertz in (None, 3.45e8, CLOCK_HERTZ, CLOCK_HERTZ + 15e6):
+        found = turn(now_hertz, CLOCK_HERTZ)
+        assert (found.state.mode.mode, found.clock) == (Mode.BOOST, ())
+    above = turn(1.98e9, CLOCK_HERTZ)
+    assert (above.state.mode.mode, above.write, above.clock) == (Mode.SAFE, {"limit": SAFE}, (None,))
+    assert "the clock is 1980 MHz where 1410 was locked" in above.why
+    observed = decide(5.0, replace(capped, modes=replace(capped.modes, allowed=Mode.OBSERVE)), state,
+                      reading(5.0, BOOST), lease_live=False, lease_why="", clock_hertz=CLOCK_HERTZ)  # fmt: skip
+    assert observed.clock == (), "in observe nothing is touched"
+    assert boost_limits(H200, Candidate(profile=Profile.STATIC, clock_cap_hertz=CLOCK_HERTZ), BOOST) == {"limit": BOOST}

@@ -7,6 +7,7 @@ from pathlib import Path
 
 from fleetd.agent.governor import Governor
 from fleetd.agent.governor_config import GovernorConfig
+from fleetd.agent.governor_ports import Budget
 from fleetd.compose.power import build_governor
 from fleetd.config.envelope import envelope_path, read_envelope
 from fleetd.config.setpoint import store_setpoint
@@ -26,12 +27,18 @@ SUSTAINED = 672.0
 
 
 def tuned(
-    path: Path, *, name: str = "h200", firmware: str = FIRMWARE, raw_watts: float = 690.0, seconds: float = 1e6
+    path: Path,
+    *,
+    name: str = "h200",
+    firmware: str = FIRMWARE,
+    raw_watts: float = 690.0,
+    seconds: float = 1e6,
+    clock_hertz: float | None = None,
 ) -> Path:
     """A set-point of a shipped envelope."""
     envelope, now_s = read_envelope(envelope_path(name)).envelope, RealClock().wall_s()
     point = SetPoint(
-        candidate=Candidate(profile=Profile.STATIC, raw_watts=raw_watts),
+        candidate=Candidate(profile=Profile.STATIC, raw_watts=raw_watts, clock_cap_hertz=clock_hertz),
         envelope=envelope.name,
         envelope_sha256=envelope_sha256(envelope),
         part=envelope.part,
@@ -69,20 +76,27 @@ class Governed:
 
     def foreign(self, watts: float, gpu: int = 0) -> None:
         """Another program sets a limit through the driver."""
-        file = Path(f"{self.guard.scenario.file}.{gpu}.limit")
-        fresh = file.with_suffix(".foreign")
-        fresh.write_text(f"{watts * 1000:.0f}\n")
-        fresh.replace(file)
+        self.guard.foreign(watts, gpu)
+
+    def free_clock(self, gpu: int = 0) -> None:
+        """Another program unlocks the clock through the driver."""
+        Path(f"{self.guard.scenario.file}.{gpu}.clock").unlink()
 
     def forget(self, gpu: int = 0) -> None:
         """What was set is gone, as after a reload of the driver."""
-        for kind in ("limit", "cap0", "cap1"):
+        for kind in ("limit", "clock", "cap0", "cap1"):
             Path(f"{self.guard.scenario.file}.{gpu}.{kind}").unlink(missing_ok=True)
 
 
 @asynccontextmanager
 async def governed(
-    folder: Path, *, gpus: int = 2, start: bool = True, vendor: str = "nvidia", **wishes: object
+    folder: Path,
+    *,
+    gpus: int = 2,
+    start: bool = True,
+    vendor: str = "nvidia",
+    budget: Budget | None = None,
+    **wishes: object,
 ) -> AsyncIterator[Governed]:
     guard = Bench(folder, gpus=gpus) if vendor == "nvidia" else AmdBench(folder, gpus=gpus)
     clock = RealClock()
@@ -99,7 +113,12 @@ async def governed(
         inventory = list(await devices.inventory())
         made = Governed(guard, devices, None, inventory)  # type: ignore[arg-type]
         governor = build_governor(
-            config, devices, clock=clock, inventory=lambda: made.inventory, released=lambda: made.released
+            config,
+            devices,
+            clock=clock,
+            inventory=lambda: made.inventory,
+            released=lambda: made.released,
+            budget=budget,
         )
         assert governor is not None
         made.governor = governor

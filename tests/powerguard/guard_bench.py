@@ -18,6 +18,8 @@ from tests.fakelibs import amd_fake, nvidia_fake
 
 ROOT = Path(__file__).parents[2]
 SAFE, PRIOR, BOOST = 630.0, 700.0, 690.0
+MOVING = "600000 ~ 90000"
+"""Milliwatts, on their way up and down: no two looks see the same."""
 WAIT_S = 20.0
 """Patience of a test on a busy machine; never a judgement."""
 
@@ -41,7 +43,8 @@ while True:
 
 
 def nvidia(folder: Path, gpus: int) -> tuple[Scenario, dict[str, str]]:
-    part = {**nvidia_fake.H200, "Processes": 0, "CurrentClocksEventReasons": 0x04}
+    # The draw moves, as a sensor's does: one that stands still is stale.
+    part = {**nvidia_fake.H200, "Processes": 0, "CurrentClocksEventReasons": 0x04, "PowerUsage": MOVING}
     scenario = nvidia_fake.Scenario(folder / "nvml.scenario", gpus=gpus, part=part)
     scenario.put("lib", {"record": 1})
     return scenario, nvidia_fake.environ(scenario, nvidia_fake.build())
@@ -102,6 +105,25 @@ class Bench:
         files = (Path(f"{self.scenario.file}.{n}.limit") for n in range(self.gpus))
         return [int(file.read_text()) / 1000 if file.exists() else PRIOR for file in files]
 
+    def clocks(self) -> list[int | None]:
+        """Highest clocks that are locked, in MHz; None: none is."""
+        files = (Path(f"{self.scenario.file}.{n}.clock") for n in range(self.gpus))
+        return [int(file.read_text()) if file.exists() else None for file in files]
+
+    def until_free(self, *gpus: int) -> None:
+        """Wait for the clocks of GPUs, or of all, to be free."""
+        began = time.monotonic()
+        while any(self.clocks()[gpu] for gpu in gpus or range(self.gpus)):
+            assert time.monotonic() - began < WAIT_S, self.clocks()
+            select.select([], [], [], 0.0005)
+
+    def foreign(self, watts: float, gpu: int = 0) -> None:
+        """Another program sets a limit through the driver."""
+        file = Path(f"{self.scenario.file}.{gpu}.limit")
+        fresh = file.with_suffix(".foreign")
+        fresh.write_text(f"{watts * 1000:.0f}\n")
+        fresh.replace(file)
+
     def until(self, watts: float, within_s: float = WAIT_S) -> float:
         """Wait for every GPU to have this limit; returns the seconds it took."""
         began = time.monotonic()
@@ -142,6 +164,7 @@ class AmdBench(Bench):
         super().__init__(folder, gpus=gpus)
         caps = {"power_cap": 1_000_000_000, "default_power_cap": 1_000_000_000, "min_power_cap": 100_000_000}
         part = {**amd_fake.MI300X, "asic_info.market_name": "AMD Instinct MI350X", "process_list": 0}
+        part |= {"metrics_info.firmware_timestamp": "1 + 100000000"}
         for info, most in (("power_cap_info", 1_000_000_000), ("power_cap_info_1", 1_360_000_000)):
             part |= {f"{info}.{name}": value for name, value in caps.items()} | {f"{info}.max_power_cap": most}
         part |= {"power_cap_info_1.power_cap": 1_360_000_000, "power_info.power_limit": 1_000_000_000}
@@ -162,8 +185,11 @@ class Client:
         self._channel.settimeout(WAIT_S)
         self._channel.connect(str(path))
 
-    def ask(self, **body: Any) -> dict[str, Any]:
+    def tell(self, **body: Any) -> None:
         self._channel.send(json.dumps({"sent_s": time.monotonic(), **body}).encode())
+
+    def ask(self, **body: Any) -> dict[str, Any]:
+        self.tell(**body)
         answer: dict[str, Any] = json.loads(self._channel.recv(1 << 16))
         return answer
 

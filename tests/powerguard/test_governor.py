@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.powerguard.governor_bench import SUSTAINED, governed, run, tuned
-from tests.powerguard.guard_bench import PRIOR, SAFE, AmdBench
+from tests.powerguard.guard_bench import MOVING, PRIOR, SAFE, AmdBench
 
 pytestmark = pytest.mark.skipif(shutil.which("gcc") is None, reason="gcc builds the fake library")
 
@@ -172,7 +172,7 @@ def test_bad_sensors_and_a_silent_driver_never_boost(tmp_path: Path) -> None:
                 host.guard.scenario.put(0, bad)
                 found = await host.gpu()
                 assert found.mode == "safe", bad
-                host.guard.scenario.put(0, {"PowerUsage": 600_000, "error": None})
+                host.guard.scenario.put(0, {"PowerUsage": MOVING, "error": None})
                 await host.until("boost")
 
     run(case())
@@ -259,5 +259,104 @@ def test_amd_has_a_pair_of_limiters(tmp_path: Path) -> None:
             sets = [line.split()[1:] for line in host.guard.scenario.lines(".sets") if line.startswith("0 ")]
             assert sets[:2] == [["0", "900000000"], ["1", "1000000000"]], "down: the lower limiter first"
             assert [sensor for sensor, _ in sets[2:4]] == ["1", "0"], "up: the higher one first"
+
+    run(case())
+
+
+def test_the_ring_of_samples_shows_what_the_reading_hides(tmp_path: Path) -> None:
+    async def case() -> None:
+        async with governed(tmp_path, gpus=2, mode="observe", start=False) as host:
+            ring = " ".join(["650000"] * 24 + ["913000"])  # one sample in half a second
+            host.guard.scenario.put(0, {"ring": ring})
+            host.guard.scenario.put(1, {"error.Samples": 999})
+            found = [await host.gpu(0), host.governor.status().gpus[1]]
+            assert found[0].seen is not None
+            assert found[0].seen.spacing_s == pytest.approx(0.02)
+            assert found[0].seen.windows_watts["20ms"] == pytest.approx(913.0, rel=1e-3)
+            assert found[0].seen.windows_watts["1s"] == pytest.approx((48 * 650 + 2 * 913) / 50, rel=0.01)
+            assert found[0].seen.swing_watts == pytest.approx(263.0)
+            assert found[1].seen is None, "two seconds of readings have yet to come"
+            assert found[1].defaults_watts == {"limit": PRIOR}
+            assert len(host.guard.lines("Samples")) == 3, "the size, then the samples; of the other GPU an error"
+            await host.governor.turn()
+            assert len(host.guard.lines("Samples")) == 3, "not in every turn"
+
+    run(case())
+
+
+# ── locked clocks ───────────────────────────────────────────────────────────────────────────────────────────────────
+
+CAP_HERTZ = 1.41e9
+
+
+def test_a_set_point_with_a_clock_locks_it_and_safe_frees_it(tmp_path: Path) -> None:
+    async def case() -> None:
+        point = tuned(tmp_path / "point.json", clock_hertz=CAP_HERTZ)
+        async with governed(tmp_path, set_point=point) as host:
+            assert (await host.gpu()).clock_limit_hertz is None
+            await host.until("boost")
+            found = await host.gpu()
+            assert (host.guard.clocks(), found.clock_limit_hertz) == ([1410, 1410], CAP_HERTZ)
+            assert host.guard.limits() == pytest.approx([SUSTAINED, SUSTAINED], abs=0.1)
+            locks = len(host.guard.lines("SetGpuLockedClocks"))
+            await host.governor.turn()
+            assert len(host.guard.lines("SetGpuLockedClocks")) == locks, "once"
+            point.unlink()
+            await host.until("safe", "there is no such file")
+            assert (host.guard.clocks(), host.guard.limits()) == ([None, None], [SAFE, SAFE])
+            assert host.governor.status().gpus[0].clock_limit_hertz is None
+
+    run(case())
+
+
+def test_a_clock_above_the_lock_is_safe_and_says_so(tmp_path: Path) -> None:
+    async def case() -> None:
+        point = tuned(tmp_path / "point.json", clock_hertz=CAP_HERTZ)
+        async with governed(tmp_path, gpus=1, set_point=point) as host:
+            await host.until("boost")
+            await host.gpu()
+            host.free_clock()
+            host.guard.scenario.put(0, {"ClockInfo.1": 1980})
+            found = await host.gpu()
+            assert found.mode == "safe"
+            assert "the clock is 1980 MHz where 1410 was locked: another program freed it" in found.why
+            assert (host.guard.limits(), host.guard.clocks()) == ([SAFE], [None])
+
+    run(case())
+
+
+def test_one_of_eight_whose_clock_cannot_be_locked_is_safe_and_the_others_boost(tmp_path: Path) -> None:
+    async def case() -> None:
+        point = tuned(tmp_path / "point.json", clock_hertz=CAP_HERTZ)
+        async with governed(tmp_path, gpus=8, set_point=point) as host:
+            host.guard.scenario.put(3, {"error.SetGpuLockedClocks": 4})
+            host.guard.scenario.put(6, {"mig.0": "MIG-1"})
+            await host.until("boost")
+            await host.governor.turn()
+            gpus = host.governor.status().gpus
+            assert (gpus[3].mode, gpus[6].mode) == ("safe", "observe")
+            assert "clock: locked clock: no permission (4)" in gpus[3].why
+            assert "MIG is on" in gpus[6].why
+            others = [n for n in range(8) if n not in {3, 6}]
+            assert {host.guard.clocks()[n] for n in others} == {1410}
+            assert (host.guard.limits()[3], host.guard.clocks()[3]) == (SAFE, None), (
+                "no limit goes up without its clock"
+            )
+            assert (host.guard.limits()[6], host.guard.clocks()[6]) == (PRIOR, None)
+
+    run(case())
+
+
+def test_the_next_agent_frees_a_clock_that_was_handed_over(tmp_path: Path) -> None:
+    async def case() -> None:
+        point = tuned(tmp_path / "point.json", clock_hertz=CAP_HERTZ)
+        async with governed(tmp_path, gpus=1, set_point=point) as host:
+            await host.until("boost")
+            await host.gpu()
+            assert not await host.governor._line.hand_over(10.0)
+            assert host.guard.clocks() == [1410], "kept for the next agent"
+            point.unlink()
+            await host.until("safe", "there is no such file")
+            assert (host.guard.limits(), host.guard.clocks()) == ([SAFE], [None])
 
     run(case())

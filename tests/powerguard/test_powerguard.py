@@ -9,10 +9,12 @@ import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from fleetd.powerguard.plan import Gpu, Limit, Plan, store
+from fleetd.powerguard.vendors import AmdSmi, CannotWrite, Nvml
 from fleetd.sim.vendorlibs.amd import environ as amd_fake_environ
 from tests.fakelibs import amd_fake
 from tests.fakelibs.nvidia_fake import LIBRARIES
@@ -326,3 +328,103 @@ def test_what_is_no_request_is_answered_and_does_no_harm(guarded: Bench, packet:
             agent._channel.send(packet)
             assert b'"ok": false' in agent._channel.recv(1 << 16)
     assert guarded.ask(do="status")["ok"]
+
+
+def test_a_quiet_renewal_is_answered_only_when_it_is_refused(guarded: Bench) -> None:
+    with Client(guarded.socket) as agent:
+        assert agent.ask(do="arm", **declared(2, ttl_s=60.0))["ok"]
+        agent.tell(do="renew", seq=1, quiet=True)
+        agent.tell(do="renew", seq=2, quiet=True)
+        assert agent.ask(do="renew", seq=3)["seq"] == 3, "the two before it were not answered"
+        assert guarded.ask(do="status")["renewed_total"] == 3
+        assert guarded.ask(do="restore", to="safe")["ok"]
+        refused = agent.ask(do="renew", seq=4, quiet=True)
+        assert (refused["seq"], refused["ok"]) == (4, False)
+        assert "an operator restored" in refused["why"]
+
+
+# ── locked clocks ───────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def boosted(bench: Bench, agent: Client, hertz: float | None = 1.41e9) -> dict[str, Any]:
+    """Arm, and have every GPU's limit raised with its clock locked."""
+    entries = declared(bench.gpus, ttl_s=60.0)
+    assert agent.ask(do="arm", **entries)["ok"]
+    names = [gpu["gpu"] for gpu in entries["gpus"]]
+    limits = {name: {"limit": BOOST} for name in names}
+    return agent.ask(do="set", limits=limits, clocks=dict.fromkeys(names, hertz), reason="test")
+
+
+def test_a_clock_is_locked_before_a_limit_goes_up_and_free_again_after_the_fall(guarded: Bench) -> None:
+    guarded.foreign(500.0)
+    guarded.foreign(500.0, 1)
+    with Client(guarded.socket) as agent:
+        assert boosted(guarded, agent)["ok"]
+        assert (guarded.limits(), guarded.clocks()) == ([BOOST, BOOST], [1410, 1410])
+        kept = {gpu["gpu"]: gpu["clock_hertz"] for gpu in json.loads(guarded.state.read_text())["gpus"]}
+        assert kept == {"GPU-0": 1.41e9, "GPU-1": 1.41e9}
+        calls = [line.split()[1] for line in guarded.scenario.lines(".calls") if line.startswith("0 ")]
+        assert calls.index("SetGpuLockedClocks") < calls.index("SetPowerManagementLimit")
+    guarded.until(SAFE)
+    guarded.until_free()
+    calls = [line.split()[1] for line in guarded.scenario.lines(".calls") if line.startswith("0 ")]
+    assert calls[-1] == "ResetGpuLockedClocks", "the limit is down before the clock is free"
+    assert guarded.scenario.lines(".clocks")[:2] in (["0 0 1410", "1 0 1410"], ["1 0 1410", "0 0 1410"])
+
+
+def test_what_locked_a_clock_is_on_disk_so_that_the_next_guard_frees_it(guarded: Bench) -> None:
+    with Client(guarded.socket) as agent:
+        assert boosted(guarded, agent)["ok"]
+        assert guarded.guard is not None
+        guarded.guard.kill()
+        guarded.guard.wait()
+        assert guarded.clocks() == [1410, 1410]
+    guarded.start()
+    guarded.until(SAFE)
+    guarded.until_free()
+    while any(gpu["clock_hertz"] for gpu in json.loads(guarded.state.read_text())["gpus"]):
+        os.sched_yield()
+    assert guarded.ask(do="restore", to="safe")["ok"]
+    assert len(guarded.lines("ResetGpuLockedClocks")) == 2, "a clock that is free is not freed again"
+
+
+def test_without_permission_for_the_clock_the_limit_is_not_raised_and_is_free_of_others(guarded: Bench) -> None:
+    guarded.scenario.put(1, {"error.SetGpuLockedClocks": 4})
+    with Client(guarded.socket) as agent:
+        answer = boosted(guarded, agent)
+        assert answer["errors"] == {"GPU-1": "clock: locked clock: no permission (4)"}
+        assert (guarded.limits(), guarded.clocks()) == ([BOOST, PRIOR], [1410, None])
+
+
+def test_a_limit_that_cannot_be_lowered_keeps_its_clock_locked(guarded: Bench) -> None:
+    with Client(guarded.socket) as agent:
+        assert boosted(guarded, agent)["ok"]
+        guarded.scenario.put(1, {"error.SetPowerManagementLimit": 4})
+    guarded.until_free(0)
+    assert guarded.clocks() == [None, 1410], "to free it would raise what may be drawn"
+    assert restore(guarded).returncode == 3, "a guard runs"
+    guarded.scenario.put(1, {"error.SetPowerManagementLimit": None})
+    assert guarded.ask(do="restore", to="safe")["ok"]
+    assert (guarded.limits(), guarded.clocks()) == ([SAFE, SAFE], [None, None])
+
+
+@pytest.mark.parametrize("clocks", [[], {"GPU-9": None}, {"GPU-0": True}, {"GPU-0": 1410}, {"GPU-0": "fast"}])
+def test_clocks_that_are_none_are_refused(guarded: Bench, clocks: object) -> None:
+    with Client(guarded.socket) as agent:
+        assert agent.ask(do="arm", **declared(2, ttl_s=60.0))["ok"]
+        answer = agent.ask(do="set", limits={}, clocks=clocks, reason="test")
+        assert not answer["ok"]
+        assert "clocks" in answer["why"]
+        assert guarded.scenario.lines(".clocks") == []
+
+
+def test_a_driver_that_knows_no_locked_clocks_is_an_error_of_that_gpu_and_no_end_of_the_guard() -> None:
+    class Old:
+        nvmlDeviceGetHandleByUUID = staticmethod(lambda *_: 0)  # noqa: N815 - the library's name
+
+    nvml = Nvml()
+    nvml._open = Old()
+    with pytest.raises(CannotWrite, match="this driver is too old"):
+        nvml.lock_clock("GPU-0", "", 1.41e9)
+    with pytest.raises(CannotWrite, match="no clock is locked"):
+        AmdSmi().lock_clock("one", "0000:03:00.0", None)

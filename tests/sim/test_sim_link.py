@@ -11,8 +11,9 @@ from fleetd.model.finding import DeviceFault, FaultClass, Finding, Scope, Severi
 from fleetd.model.host import Hello
 from fleetd.model.ids import BootId, FindingId, HostName, OrderId, SpoolId
 from fleetd.model.order import AgentOrder, RecallBurnin, RunBurnin
+from fleetd.model.power_lease import Answer, Ask, NoGrant
 from fleetd.model.telemetry import GpuSample
-from fleetd.ports import Peer, Refused
+from fleetd.ports import Peer, PowerLine, Refused
 from fleetd.sim.clock import SimClock
 from fleetd.sim.disk import File, SimSpool
 from fleetd.sim.life import Life
@@ -73,6 +74,10 @@ class Door:
     async def telemetry_received(self, host: HostName, samples: Sequence[GpuSample]) -> None:
         raise AssertionError(f"{host} sampled nothing, and sends {samples}")
 
+    async def power_asked(self, host: HostName, ask: Ask) -> Answer | None:
+        assert host == H1
+        return NoGrant(why=f"question {ask.seq}", budgets=True)
+
     async def orders(self, host: HostName) -> AsyncIterator[AgentOrder]:
         for order in self.open_orders:
             assert order.host == host
@@ -114,7 +119,7 @@ class Scene:
         self.accepted.append(order.id)
         return "" if order.level == "smoke" else "no such level"
 
-    async def run(self) -> None:
+    async def run(self, power: PowerLine | None = None) -> None:
         hello = Hello(host=H1, boot_id=BootId("b1"), agent_version="1", capabilities=(), inventory=())
         await self.uplink.run(
             hello=lambda: hello,
@@ -122,6 +127,7 @@ class Scene:
             telemetry=tuple,
             accept=self._accept,
             recall=lambda order: self.recalled.append(order.order_id),
+            power=power,
         )
 
 
@@ -223,3 +229,28 @@ def test_a_refused_agent_comes_again_more_and_more_rarely() -> None:
         assert scene.uplink.connected
 
     play(Weather(), story)
+
+
+def test_questions_for_power_are_answered() -> None:
+    class Line:
+        def __init__(self) -> None:
+            self.seq = 0
+            self.answers: list[Answer] = []
+
+        async def next_ask(self) -> Ask:
+            await asyncio.sleep(20.0 if self.seq else 0.0)
+            self.seq += 1
+            return Ask(host=H1, epoch=1, seq=self.seq, demand_watts=1.0, applied_seq=0, holds_watts=1.0, safe_watts=1.0)
+
+        def answered(self, answer: Answer) -> None:
+            self.answers.append(answer)
+
+    async def main() -> list[Answer]:
+        scene, line = Scene(Weather()), Line()
+        task = asyncio.create_task(scene.run(line))
+        await scene.clock.sleep_s(30.0)
+        task.cancel()
+        await asyncio.wait({task})
+        return line.answers
+
+    assert run(main()) == [NoGrant(why=f"question {n}", budgets=True) for n in (1, 2)]

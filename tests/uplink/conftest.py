@@ -4,7 +4,7 @@ import asyncio
 import random
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -18,8 +18,9 @@ from fleetd.model.fleet import FleetRecord, Stopped
 from fleetd.model.host import Gpu, Hello, Host, Lifecycle
 from fleetd.model.ids import BootId, FindingId, GpuId, HostName, OrderId, SpoolId
 from fleetd.model.order import AgentOrder, Drain, RecallBurnin, RunBurnin
+from fleetd.model.power_lease import Answer, AreaUse, Ask, HostUse, NoGrant, PowerUse
 from fleetd.model.telemetry import GpuSample
-from fleetd.ports import AlertsTaken, Peer, Refused, StoreError
+from fleetd.ports import AlertsTaken, Peer, PowerLine, Refused, StoreError
 from fleetd.system import RealClock
 from fleetd.uplink.client import GrpcUplink
 from fleetd.uplink.config import DeskConfig, ServerConfig, UplinkConfig
@@ -42,6 +43,8 @@ class FakeAgentDoor:
         self.samples: dict[HostName, tuple[GpuSample, ...]] = {}
         self.confirmed: list[tuple[OrderId, str]] = []
         self.to_send: list[AgentOrder] = []
+        self.asks: list[tuple[HostName, Ask]] = []
+        self.power_answers: list[Answer | None] = []
         self.refuse = ""
         self.fail_next_finding = False
         self.hold_findings: asyncio.Event | None = None
@@ -85,6 +88,11 @@ class FakeAgentDoor:
     async def telemetry_received(self, host: HostName, samples: Sequence[GpuSample]) -> None:
         self.samples[host] = tuple(samples)
         await self._tell()
+
+    async def power_asked(self, host: HostName, ask: Ask) -> Answer | None:
+        self.asks.append((host, ask))
+        await self._tell()
+        return self.power_answers.pop(0) if self.power_answers else NoGrant(why="no tree\x1b[31m", budgets=False)
 
     async def orders(self, host: HostName) -> AsyncIterator[AgentOrder]:
         self.open_order_streams += 1
@@ -170,6 +178,23 @@ class FakeDeskDoor:
 
     async def fleet(self) -> FleetRecord:
         return self.record
+
+    async def power(self) -> PowerUse:
+        area = AreaUse(
+            name="rack", parent=None, budget_watts=9.0, reserved_watts=5.0, demand_watts=7.0, stranded_watts=0.5
+        )
+        leased = HostUse(
+            name=HostName("h01"),
+            area="rack",
+            safe_watts=2.0,
+            max_watts=4.0,
+            reserved_watts=3.0,
+            demand_watts=4.0,
+            lease_watts=3.0,
+            left_s=12.5,
+        )
+        bare = replace(leased, name=HostName("h02"), lease_watts=None, left_s=None, uncapped="it observes")
+        return PowerUse(areas=(area,), hosts=(leased, bare), settles_s=1.5)
 
     async def rearm_budget(self, peer: Peer, reason: str) -> FleetRecord:
         return self._do_fleet(peer, "rearm", reason)
@@ -309,6 +334,7 @@ class Bench:
         as_host: str = "h01",
         accept: Callable[[RunBurnin], Awaitable[str]] | None = None,
         recall: Callable[[RecallBurnin], None] = lambda _: None,
+        power: PowerLine | None = None,
         telemetry: Callable[[], tuple[GpuSample, ...]] = lambda: (),
     ) -> AsyncIterator[None]:
         async def take(_order: RunBurnin) -> str:
@@ -316,7 +342,12 @@ class Bench:
 
         task = asyncio.create_task(
             uplink.run(
-                hello=lambda: hello(as_host), spool=spool, telemetry=telemetry, accept=accept or take, recall=recall
+                hello=lambda: hello(as_host),
+                spool=spool,
+                telemetry=telemetry,
+                accept=accept or take,
+                recall=recall,
+                power=power,
             )
         )
         try:

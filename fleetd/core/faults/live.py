@@ -30,6 +30,8 @@ class LiveScan:
         self._window: deque[tuple[float, Observation]] = deque(maxlen=WINDOW_MAX)
         self._told: dict[_Key, tuple[str, str]] = {}
         self._lines = 0
+        self.observed: tuple[Observation, ...] = ()
+        """What the newest line said, also when it was said before: for whoever needs every repetition."""
 
     def read(self, line: str, *, now_s: float) -> tuple[Finding, ...]:
         """Read one line.
@@ -42,11 +44,13 @@ class LiveScan:
             Findings that are new, or whose role or action is another one than was told.
         """
         self._lines += 1
+        self.observed = ()
         if not candidates(line.lower().encode("utf-8", "replace")):
             return ()
         _, observations = self._reader.read(split(line), self._lines)
         if not observations:
             return ()
+        self.observed = tuple(observations)
         self._forget(now_s)
         known = {_key_of(observation) for _, observation in self._window}
         self._window.extend((now_s, observation) for observation in observations)

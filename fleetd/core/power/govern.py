@@ -17,6 +17,8 @@ from fleetd.model.power import Drift, PowerReading, Writer
 
 Limits = Mapping[str, float]
 """Knob → watts."""
+CLOCK_STEP_HERTZ = 15e6
+"""NVIDIA's clocks come in such steps (on an H200), so that a lock may be taken as the next one."""
 _LOWEST = ("limit", "ppt0")
 """The knobs that the safe cap is written to; PPT1 acts on raw power and only has to stay above."""
 
@@ -31,6 +33,8 @@ class GovernConfig:
     """Of the tuned set-point; None: there is none that holds, and the mode is never `boost`."""
     boost_why: str = ""
     """Why there is none."""
+    boost_clock_hertz: float | None = None
+    """Highest clock under the set-point; None: it caps none."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,6 +53,10 @@ class GpuState:
     """The newest drift that was reported."""
     locked: str = ""
     """Why nothing is written to this GPU; "": it is."""
+    mark: float | None = None
+    """The newest reading's mark."""
+    renewed_s: float | None = None
+    """Monotonic time at which the sensor was last seen to have renewed its value."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -61,6 +69,8 @@ class Decision:
     news: Drift | None
     """A drift to report."""
     why: str
+    clock: tuple[float | None] | tuple[()] = ()
+    """A clock to lock, in hertz; (None,): to unlock it; empty: nothing."""
 
 
 def safe_limits(envelope: Envelope) -> dict[str, float]:
@@ -87,8 +97,8 @@ def boost_limits(envelope: Envelope, candidate: Candidate, sustained_watts: floa
     knobs = {knob.name: knob for knob in envelope.knobs}
     if candidate.profile is not Profile.STATIC and "ppt1" in knobs:
         raise ValueError("it needs a fast loop inside the part; limits that are written once cannot hold it")
-    if candidate.clock_cap_hertz is not None:
-        raise ValueError("it needs a locked clock, which the guard does not write")
+    if candidate.clock_cap_hertz is not None and envelope.vendor != "nvidia":
+        raise ValueError("it needs a locked clock, which is no actuator of this part")
     limits: dict[str, float] = {}
     for name, knob in knobs.items():
         raw = knob.high_watts if candidate.raw_watts is None else candidate.raw_watts
@@ -121,6 +131,9 @@ def decide(
     *,
     lease_live: bool,
     lease_why: str,
+    against: str = "",
+    cap_watts: float | None = None,
+    clock_hertz: float | None = None,
 ) -> Decision:
     """One turn for one GPU.
 
@@ -131,18 +144,29 @@ def decide(
         reading: None: the driver did not answer.
         lease_live: the guard lets limits be raised.
         lease_why: why not.
+        against: what else speaks against boost; "": nothing.
+        cap_watts: this GPU's part of a power budget; None: none, or only the safe cap (`against` says which).
+        clock_hertz: highest clock that the guard has locked; None: none.
     """
     if reading is None:
-        mode = next_mode(now_s, config.modes, state.mode, _none(state, lease_live=lease_live))
-        return _decision(config, replace(state, mode=mode), {}, None)
+        mode = next_mode(now_s, config.modes, state.mode, _none(state, lease_live=lease_live, against=against))
+        return _decision(config, replace(state, mode=mode), {}, None, cap_watts, clock_hertz=clock_hertz)
     seen = {knob.knob: knob.set_watts for knob in reading.knobs if knob.set_watts is not None}
-    state = replace(state, locked=_locked(config, reading))
+    renewed = reading.mark is None or reading.mark != state.mark
+    state = replace(
+        state,
+        locked=_locked(config, reading),
+        mark=reading.mark,
+        renewed_s=reading.at_s if renewed else state.renewed_s,
+    )
     if not state.targets:
         state = replace(state, targets={k: w for k, w in seen.items() if k in config.safe})
     drift = drift_of(state.targets, falls(config, state), reading, energy_joules=state.energy_joules)
     state = _after(state, drift, seen, reading)
     ok = (drift is None or drift.writer is Writer.GUARD) and not state.held
-    mode = next_mode(now_s, config.modes, state.mode, _reading(reading, lease_live=lease_live, enforced_ok=ok))
+    against = "; ".join(why for why in (against, _clock_above(reading, clock_hertz)) if why)
+    seen_by_mode = _reading(state, reading, lease_live=lease_live, enforced_ok=ok, against=against)
+    mode = next_mode(now_s, config.modes, state.mode, seen_by_mode)
     if drift is not None and drift.writer is not Writer.GUARD:
         mode = replace(mode, why=f"{drift}; {mode.why}")
     elif state.held:
@@ -151,14 +175,44 @@ def decide(
         mode = replace(mode, why=f"{mode.why}; {lease_why}")
     news = drift if drift is not None and drift != state.told else None
     state = replace(state, mode=mode, drift=drift, told=drift)
-    return _decision(config, state, seen, news)
+    return _decision(config, state, seen, news, cap_watts, clock_hertz=clock_hertz)
+
+
+def _clock_above(reading: PowerReading, locked_hertz: float | None) -> str:
+    """A driver does not tell a lock; that no clock runs above it is all that can be read back."""
+    now = reading.clock_hertz
+    if locked_hertz is None or now is None or now <= locked_hertz + CLOCK_STEP_HERTZ:
+        return ""
+    at = f"the clock is {now / 1e6:.0f} MHz where {locked_hertz / 1e6:.0f} was locked"
+    return f"{at}: another program freed it, or the write was not taken"
 
 
 def _words(limits: Limits) -> str:
     return ", ".join(f"{knob} to {watts:g} W" for knob, watts in limits.items())
 
 
-def _decision(config: GovernConfig, state: GpuState, seen: Limits, news: Drift | None) -> Decision:
+def wish_watts(config: GovernConfig) -> float:
+    """The sustained limit that a GPU would be given if no budget bound it, in watts."""
+    boost = config.boost if config.modes.allowed is Mode.BOOST else None
+    return max(watts for knob, watts in (boost or config.safe).items() if knob in _LOWEST)
+
+
+def _capped(limits: Limits, safe: Limits, cap_watts: float | None) -> Limits:
+    """A budget bounds what lasts longer than milliseconds, and never below the safe cap, which is reserved anyway."""
+    if cap_watts is None:
+        return limits
+    return {k: min(w, max(cap_watts, safe.get(k, 0.0))) if k in _LOWEST else w for k, w in limits.items()}
+
+
+def _decision(
+    config: GovernConfig,
+    state: GpuState,
+    seen: Limits,
+    news: Drift | None,
+    cap_watts: float | None,
+    *,
+    clock_hertz: float | None,
+) -> Decision:
     """The limits that the mode asks for, as far as they are not in force."""
     mode = state.mode
     if state.locked or mode.mode is Mode.OBSERVE:
@@ -168,9 +222,13 @@ def _decision(config: GovernConfig, state: GpuState, seen: Limits, news: Drift |
     if mode.mode is Mode.BOOST and config.boost is None:
         mode = replace(mode, mode=Mode.SAFE, why=f"no set-point: {config.boost_why}")
     limits = config.boost if mode.mode is Mode.BOOST and config.boost is not None else config.safe
+    limits = _capped(limits, config.safe, cap_watts)
     want = {knob: min(watts, state.held.get(knob, math.inf)) for knob, watts in limits.items()}
     write = {knob: watts for knob, watts in want.items() if knob not in seen or not same(seen[knob], watts)}
-    return Decision(state=replace(state, mode=mode), write=write, news=news, why=mode.why)
+    fresh = state if mode is state.mode else replace(state, mode=mode)
+    wanted = config.boost_clock_hertz if mode.mode is Mode.BOOST else None
+    clock = () if wanted == clock_hertz else (wanted,)
+    return Decision(state=fresh, write=write, news=news, why=mode.why, clock=clock)
 
 
 def _locked(config: GovernConfig, reading: PowerReading) -> str:
@@ -191,7 +249,7 @@ def _after(state: GpuState, drift: Drift | None, seen: Limits, reading: PowerRea
     """What is known to be in force after a reading, and whose lower limits are kept."""
     energy = state.energy_joules if reading.energy_joules is None else reading.energy_joules
     if drift is None or drift.writer is Writer.OUT_OF_BAND:
-        return replace(state, energy_joules=energy)
+        return state if energy == state.energy_joules else replace(state, energy_joules=energy)
     held = dict(state.held)
     if drift.writer is Writer.FOREIGN:
         for knob, watts in seen.items():
@@ -205,19 +263,22 @@ def _after(state: GpuState, drift: Drift | None, seen: Limits, reading: PowerRea
     return replace(state, held=held, energy_joules=energy, targets=known)
 
 
-def _reading(reading: PowerReading, *, lease_live: bool, enforced_ok: bool) -> Reading:
+def _reading(state: GpuState, reading: PowerReading, *, lease_live: bool, enforced_ok: bool, against: str) -> Reading:
     return Reading(
         power_watts=reading.power_watts,
-        sampled_s=reading.at_s,
+        sampled_s=state.renewed_s,
         temperature_celsius=reading.temperature_celsius,
         brake=reading.brake,
         lease_live=lease_live,
         enforced_ok=enforced_ok,
+        against=against,
     )
 
 
-def _none(state: GpuState, *, lease_live: bool) -> Reading:
-    return Reading(power_watts=None, sampled_s=None, lease_live=lease_live, enforced_ok=state.drift is None)
+def _none(state: GpuState, *, lease_live: bool, against: str) -> Reading:
+    return Reading(
+        power_watts=None, sampled_s=None, lease_live=lease_live, enforced_ok=state.drift is None, against=against
+    )
 
 
 def stages(

@@ -7,38 +7,11 @@ was under way, and no clocks are compared.
 
 import math
 from collections import deque
-from dataclasses import dataclass
+
+from fleetd.model.power_lease import Ask, Grant
 
 ASKED_KEPT = 64
 """Questions whose answers are still believed; older answers are ignored, which is always safe."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Ask:
-    """A host's question for power, and what it has in force."""
-
-    host: str
-    epoch: int
-    """Grows with every start of the host's agent, so that answers to an earlier one are told apart."""
-    seq: int
-    """Grows with every question of the epoch, from 1."""
-    demand_watts: float
-    applied_seq: int
-    """The newest answer in force, read back from the device; answers before it no longer count. 0: none so far."""
-    holds_watts: float
-    """The cap in force now."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Grant:
-    """The controller's answer: a cap, good for `ttl_s` after the question was asked."""
-
-    host: str
-    epoch: int
-    seq: int
-    """Of the question."""
-    watts: float
-    ttl_s: float
 
 
 class Lease:
@@ -62,8 +35,11 @@ class Lease:
         self._seq = self._received_seq = self._applied_seq = 0
         self._watts, self._until_s = safe_watts, -math.inf
 
-    def ask(self, now_s: float, demand_watts: float) -> Ask:
-        """The next question; its answer is worth something for the lease's time from `now_s` (monotonic) on."""
+    def ask(self, now_s: float, demand_watts: float, *, uncapped: str = "") -> Ask:
+        """The next question; its answer is worth something for the lease's time from `now_s` (monotonic) on.
+
+        `uncapped`: why the host holds no cap now.
+        """
         self._seq += 1
         self._asked.append((self._seq, now_s))
         return Ask(
@@ -73,6 +49,8 @@ class Lease:
             demand_watts=demand_watts,
             applied_seq=self._applied_seq,
             holds_watts=self.cap_watts(now_s),
+            safe_watts=self._safe_watts,
+            uncapped=uncapped,
         )
 
     def receive(self, now_s: float, grant: Grant) -> bool:
@@ -104,9 +82,19 @@ class Lease:
         return self._watts if now_s < self._until_s else self._safe_watts
 
     @property
+    def safe_watts(self) -> float:
+        """The cap without a lease."""
+        return self._safe_watts
+
+    @property
     def received_seq(self) -> int:
         """The newest answer taken; 0: none."""
         return self._received_seq
+
+    @property
+    def applied_seq(self) -> int:
+        """The newest answer that is known to be in force; 0: none."""
+        return self._applied_seq
 
     @property
     def until_s(self) -> float:

@@ -37,6 +37,8 @@ class Reading:
     lease_live: bool = True
     enforced_ok: bool = True
     """The limits in force are those that were written."""
+    against: str = ""
+    """What else speaks against boost: what the kernel log or a counter told."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,7 +47,7 @@ class ModeConfig:
 
     allowed: Mode
     """The highest mode that the operator wants."""
-    stale_s: float = 1.0
+    stale_s: float
     """Older readings are none. A stale sensor is safe within two loops if this is below two loop periods."""
     power_max_watts: float
     """No plausible reading is above it."""
@@ -85,6 +87,8 @@ def complaints(now_s: float, config: ModeConfig, state: ModeState, reading: Read
         found.append("the lease is not live")
     if not reading.enforced_ok:
         found.append("the limits in force are not those that were written")
+    if reading.against:
+        found.append(reading.against)
     return found
 
 
@@ -116,11 +120,10 @@ def _counter(state: ModeState, reading: Reading) -> list[str]:
 def next_mode(now_s: float, config: ModeConfig, state: ModeState, reading: Reading) -> ModeState:
     """One loop. Falls to `safe` in the loop that sees the trouble; rises after `settle_s` without any."""
     found, energy = complaints(now_s, config, state, reading), reading.energy_joules
-    state = replace(
-        state,
-        brake_s=now_s if reading.brake else state.brake_s,
-        energy_joules=state.energy_joules if energy is None or not math.isfinite(energy) else energy,
-    )
+    if reading.brake:
+        state = replace(state, brake_s=now_s)
+    if energy is not None and math.isfinite(energy):
+        state = replace(state, energy_joules=energy)
     if config.allowed is Mode.OBSERVE:
         return replace(state, mode=Mode.OBSERVE, why="; ".join(found) or "observing only", good_since_s=None)
     if found:

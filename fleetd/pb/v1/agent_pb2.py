@@ -25,7 +25,7 @@ _sym_db = _symbol_database.Default()
 from fleetd.pb.v1 import common_pb2 as fleetd_dot_pb_dot_v1_dot_common__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x18\x66leetd/pb/v1/agent.proto\x12\x0c\x66leetd.pb.v1\x1a\x19\x66leetd/pb/v1/common.proto\"\xd4\x01\n\x0c\x41gentMessage\x12$\n\x05hello\x18\x01 \x01(\x0b\x32\x13.fleetd.pb.v1.HelloH\x00\x12/\n\x07\x66inding\x18\x02 \x01(\x0b\x32\x1c.fleetd.pb.v1.SpooledFindingH\x00\x12,\n\ttelemetry\x18\x03 \x01(\x0b\x32\x17.fleetd.pb.v1.TelemetryH\x00\x12\x37\n\x0forder_confirmed\x18\x04 \x01(\x0b\x32\x1c.fleetd.pb.v1.OrderConfirmedH\x00\x42\x06\n\x04kind\"\x9b\x02\n\x11\x43ontrollerMessage\x12(\n\x07welcome\x18\x01 \x01(\x0b\x32\x15.fleetd.pb.v1.WelcomeH\x00\x12 \n\x03\x61\x63k\x18\x02 \x01(\x0b\x32\x11.fleetd.pb.v1.AckH\x00\x12-\n\nrun_burnin\x18\x03 \x01(\x0b\x32\x17.fleetd.pb.v1.RunBurninH\x00\x12(\n\x07refused\x18\x04 \x01(\x0b\x32\x15.fleetd.pb.v1.RefusedH\x00\x12$\n\x05\x64rain\x18\x05 \x01(\x0b\x32\x13.fleetd.pb.v1.DrainH\x00\x12\x33\n\rrecall_burnin\x18\x06 \x01(\x0b\x32\x1a.fleetd.pb.v1.RecallBurninH\x00\x42\x06\n\x04kind\"\xfb\x01\n\x05Hello\x12\x0c\n\x04host\x18\x01 \x01(\t\x12\x0f\n\x07\x62oot_id\x18\x02 \x01(\t\x12\x15\n\ragent_version\x18\x03 \x01(\t\x12\x14\n\x0c\x63\x61pabilities\x18\x04 \x03(\t\x12$\n\tinventory\x18\x05 \x03(\x0b\x32\x11.fleetd.pb.v1.Gpu\x12\x10\n\x08spool_id\x18\x06 \x01(\t\x12\"\n\x05place\x18\x07 \x01(\x0b\x32\x13.fleetd.pb.v1.Place\x12\x11\n\x04\x61t_s\x18\x08 \x01(\x01H\x00\x88\x01\x01\x12\x1b\n\x0e\x64river_version\x18\t \x01(\tH\x01\x88\x01\x01\x42\x07\n\x05_at_sB\x11\n\x0f_driver_version\"E\n\x0eSpooledFinding\x12\x0b\n\x03seq\x18\x01 \x01(\x04\x12&\n\x07\x66inding\x18\x02 \x01(\x0b\x32\x15.fleetd.pb.v1.Finding\"5\n\tTelemetry\x12(\n\x07samples\x18\x01 \x03(\x0b\x32\x17.fleetd.pb.v1.GpuSample\"D\n\x0eOrderConfirmed\x12\x10\n\x08order_id\x18\x01 \x01(\t\x12\x14\n\x07refused\x18\x02 \x01(\tH\x00\x88\x01\x01\x42\n\n\x08_refused\"\x1b\n\x07Welcome\x12\x10\n\x08last_seq\x18\x01 \x01(\x04\"\x12\n\x03\x41\x63k\x12\x0b\n\x03seq\x18\x01 \x01(\x04\"|\n\tRunBurnin\x12\n\n\x02id\x18\x01 \x01(\t\x12\x0c\n\x04host\x18\x02 \x01(\t\x12\x13\n\x0bissued_at_s\x18\x03 \x01(\x01\x12\x0b\n\x03why\x18\x04 \x01(\t\x12\r\n\x05level\x18\x05 \x01(\t\x12\x0f\n\x07\x62oot_id\x18\x06 \x01(\t\x12\x13\n\x0bnot_after_s\x18\x07 \x01(\x01\"-\n\x0cRecallBurnin\x12\x10\n\x08order_id\x18\x01 \x01(\t\x12\x0b\n\x03why\x18\x02 \x01(\t\"\x16\n\x07Refused\x12\x0b\n\x03why\x18\x01 \x01(\t\"1\n\x05\x44rain\x12\x0b\n\x03why\x18\x01 \x01(\t\x12\x1b\n\x13retry_after_seconds\x18\x02 \x01(\x01\x32W\n\tAgentLink\x12J\n\x07\x43onnect\x12\x1a.fleetd.pb.v1.AgentMessage\x1a\x1f.fleetd.pb.v1.ControllerMessage(\x01\x30\x01\x62\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x18\x66leetd/pb/v1/agent.proto\x12\x0c\x66leetd.pb.v1\x1a\x19\x66leetd/pb/v1/common.proto\"\x81\x02\n\x0c\x41gentMessage\x12$\n\x05hello\x18\x01 \x01(\x0b\x32\x13.fleetd.pb.v1.HelloH\x00\x12/\n\x07\x66inding\x18\x02 \x01(\x0b\x32\x1c.fleetd.pb.v1.SpooledFindingH\x00\x12,\n\ttelemetry\x18\x03 \x01(\x0b\x32\x17.fleetd.pb.v1.TelemetryH\x00\x12\x37\n\x0forder_confirmed\x18\x04 \x01(\x0b\x32\x1c.fleetd.pb.v1.OrderConfirmedH\x00\x12+\n\tpower_ask\x18\x05 \x01(\x0b\x32\x16.fleetd.pb.v1.PowerAskH\x00\x42\x06\n\x04kind\"\x82\x03\n\x11\x43ontrollerMessage\x12(\n\x07welcome\x18\x01 \x01(\x0b\x32\x15.fleetd.pb.v1.WelcomeH\x00\x12 \n\x03\x61\x63k\x18\x02 \x01(\x0b\x32\x11.fleetd.pb.v1.AckH\x00\x12-\n\nrun_burnin\x18\x03 \x01(\x0b\x32\x17.fleetd.pb.v1.RunBurninH\x00\x12(\n\x07refused\x18\x04 \x01(\x0b\x32\x15.fleetd.pb.v1.RefusedH\x00\x12$\n\x05\x64rain\x18\x05 \x01(\x0b\x32\x13.fleetd.pb.v1.DrainH\x00\x12\x33\n\rrecall_burnin\x18\x06 \x01(\x0b\x32\x1a.fleetd.pb.v1.RecallBurninH\x00\x12/\n\x0bpower_grant\x18\x07 \x01(\x0b\x32\x18.fleetd.pb.v1.PowerGrantH\x00\x12\x34\n\x0epower_no_grant\x18\x08 \x01(\x0b\x32\x1a.fleetd.pb.v1.PowerNoGrantH\x00\x42\x06\n\x04kind\"\xfb\x01\n\x05Hello\x12\x0c\n\x04host\x18\x01 \x01(\t\x12\x0f\n\x07\x62oot_id\x18\x02 \x01(\t\x12\x15\n\ragent_version\x18\x03 \x01(\t\x12\x14\n\x0c\x63\x61pabilities\x18\x04 \x03(\t\x12$\n\tinventory\x18\x05 \x03(\x0b\x32\x11.fleetd.pb.v1.Gpu\x12\x10\n\x08spool_id\x18\x06 \x01(\t\x12\"\n\x05place\x18\x07 \x01(\x0b\x32\x13.fleetd.pb.v1.Place\x12\x11\n\x04\x61t_s\x18\x08 \x01(\x01H\x00\x88\x01\x01\x12\x1b\n\x0e\x64river_version\x18\t \x01(\tH\x01\x88\x01\x01\x42\x07\n\x05_at_sB\x11\n\x0f_driver_version\"E\n\x0eSpooledFinding\x12\x0b\n\x03seq\x18\x01 \x01(\x04\x12&\n\x07\x66inding\x18\x02 \x01(\x0b\x32\x15.fleetd.pb.v1.Finding\"5\n\tTelemetry\x12(\n\x07samples\x18\x01 \x03(\x0b\x32\x17.fleetd.pb.v1.GpuSample\"D\n\x0eOrderConfirmed\x12\x10\n\x08order_id\x18\x01 \x01(\t\x12\x14\n\x07refused\x18\x02 \x01(\tH\x00\x88\x01\x01\x42\n\n\x08_refused\"\x1b\n\x07Welcome\x12\x10\n\x08last_seq\x18\x01 \x01(\x04\"\x12\n\x03\x41\x63k\x12\x0b\n\x03seq\x18\x01 \x01(\x04\"|\n\tRunBurnin\x12\n\n\x02id\x18\x01 \x01(\t\x12\x0c\n\x04host\x18\x02 \x01(\t\x12\x13\n\x0bissued_at_s\x18\x03 \x01(\x01\x12\x0b\n\x03why\x18\x04 \x01(\t\x12\r\n\x05level\x18\x05 \x01(\t\x12\x0f\n\x07\x62oot_id\x18\x06 \x01(\t\x12\x13\n\x0bnot_after_s\x18\x07 \x01(\x01\"-\n\x0cRecallBurnin\x12\x10\n\x08order_id\x18\x01 \x01(\t\x12\x0b\n\x03why\x18\x02 \x01(\t\"\x9e\x01\n\x08PowerAsk\x12\r\n\x05\x65poch\x18\x01 \x01(\x04\x12\x0b\n\x03seq\x18\x02 \x01(\x04\x12\x14\n\x0c\x64\x65mand_watts\x18\x03 \x01(\x01\x12\x13\n\x0b\x61pplied_seq\x18\x04 \x01(\x04\x12\x13\n\x0bholds_watts\x18\x05 \x01(\x01\x12\x12\n\nsafe_watts\x18\x06 \x01(\x01\x12\x15\n\x08uncapped\x18\x07 \x01(\tH\x00\x88\x01\x01\x42\x0b\n\t_uncapped\"y\n\nPowerGrant\x12\r\n\x05\x65poch\x18\x01 \x01(\x04\x12\x0b\n\x03seq\x18\x02 \x01(\x04\x12\r\n\x05watts\x18\x03 \x01(\x01\x12\x13\n\x0bttl_seconds\x18\x04 \x01(\x01\x12\x11\n\tmax_watts\x18\x05 \x01(\x01\x12\x10\n\x03why\x18\x06 \x01(\tH\x00\x88\x01\x01\x42\x06\n\x04_why\",\n\x0cPowerNoGrant\x12\x0b\n\x03why\x18\x01 \x01(\t\x12\x0f\n\x07\x62udgets\x18\x02 \x01(\x08\"\x16\n\x07Refused\x12\x0b\n\x03why\x18\x01 \x01(\t\"1\n\x05\x44rain\x12\x0b\n\x03why\x18\x01 \x01(\t\x12\x1b\n\x13retry_after_seconds\x18\x02 \x01(\x01\x32W\n\tAgentLink\x12J\n\x07\x43onnect\x12\x1a.fleetd.pb.v1.AgentMessage\x1a\x1f.fleetd.pb.v1.ControllerMessage(\x01\x30\x01\x62\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -33,29 +33,35 @@ _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'fleetd.pb.v1.agent_pb2', _g
 if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
   _globals['_AGENTMESSAGE']._serialized_start=70
-  _globals['_AGENTMESSAGE']._serialized_end=282
-  _globals['_CONTROLLERMESSAGE']._serialized_start=285
-  _globals['_CONTROLLERMESSAGE']._serialized_end=568
-  _globals['_HELLO']._serialized_start=571
-  _globals['_HELLO']._serialized_end=822
-  _globals['_SPOOLEDFINDING']._serialized_start=824
-  _globals['_SPOOLEDFINDING']._serialized_end=893
-  _globals['_TELEMETRY']._serialized_start=895
-  _globals['_TELEMETRY']._serialized_end=948
-  _globals['_ORDERCONFIRMED']._serialized_start=950
-  _globals['_ORDERCONFIRMED']._serialized_end=1018
-  _globals['_WELCOME']._serialized_start=1020
-  _globals['_WELCOME']._serialized_end=1047
-  _globals['_ACK']._serialized_start=1049
-  _globals['_ACK']._serialized_end=1067
-  _globals['_RUNBURNIN']._serialized_start=1069
-  _globals['_RUNBURNIN']._serialized_end=1193
-  _globals['_RECALLBURNIN']._serialized_start=1195
-  _globals['_RECALLBURNIN']._serialized_end=1240
-  _globals['_REFUSED']._serialized_start=1242
-  _globals['_REFUSED']._serialized_end=1264
-  _globals['_DRAIN']._serialized_start=1266
-  _globals['_DRAIN']._serialized_end=1315
-  _globals['_AGENTLINK']._serialized_start=1317
-  _globals['_AGENTLINK']._serialized_end=1404
+  _globals['_AGENTMESSAGE']._serialized_end=327
+  _globals['_CONTROLLERMESSAGE']._serialized_start=330
+  _globals['_CONTROLLERMESSAGE']._serialized_end=716
+  _globals['_HELLO']._serialized_start=719
+  _globals['_HELLO']._serialized_end=970
+  _globals['_SPOOLEDFINDING']._serialized_start=972
+  _globals['_SPOOLEDFINDING']._serialized_end=1041
+  _globals['_TELEMETRY']._serialized_start=1043
+  _globals['_TELEMETRY']._serialized_end=1096
+  _globals['_ORDERCONFIRMED']._serialized_start=1098
+  _globals['_ORDERCONFIRMED']._serialized_end=1166
+  _globals['_WELCOME']._serialized_start=1168
+  _globals['_WELCOME']._serialized_end=1195
+  _globals['_ACK']._serialized_start=1197
+  _globals['_ACK']._serialized_end=1215
+  _globals['_RUNBURNIN']._serialized_start=1217
+  _globals['_RUNBURNIN']._serialized_end=1341
+  _globals['_RECALLBURNIN']._serialized_start=1343
+  _globals['_RECALLBURNIN']._serialized_end=1388
+  _globals['_POWERASK']._serialized_start=1391
+  _globals['_POWERASK']._serialized_end=1549
+  _globals['_POWERGRANT']._serialized_start=1551
+  _globals['_POWERGRANT']._serialized_end=1672
+  _globals['_POWERNOGRANT']._serialized_start=1674
+  _globals['_POWERNOGRANT']._serialized_end=1718
+  _globals['_REFUSED']._serialized_start=1720
+  _globals['_REFUSED']._serialized_end=1742
+  _globals['_DRAIN']._serialized_start=1744
+  _globals['_DRAIN']._serialized_end=1793
+  _globals['_AGENTLINK']._serialized_start=1795
+  _globals['_AGENTLINK']._serialized_end=1882
 # @@protoc_insertion_point(module_scope)

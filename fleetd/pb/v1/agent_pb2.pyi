@@ -27,6 +27,7 @@ class AgentMessage(_message.Message):
     FINDING_FIELD_NUMBER: _builtins.int
     TELEMETRY_FIELD_NUMBER: _builtins.int
     ORDER_CONFIRMED_FIELD_NUMBER: _builtins.int
+    POWER_ASK_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def hello(self) -> Global___Hello: ...
     @_builtins.property
@@ -35,6 +36,8 @@ class AgentMessage(_message.Message):
     def telemetry(self) -> Global___Telemetry: ...
     @_builtins.property
     def order_confirmed(self) -> Global___OrderConfirmed: ...
+    @_builtins.property
+    def power_ask(self) -> Global___PowerAsk: ...
     def __init__(
         self,
         *,
@@ -42,12 +45,13 @@ class AgentMessage(_message.Message):
         finding: Global___SpooledFinding | None = ...,
         telemetry: Global___Telemetry | None = ...,
         order_confirmed: Global___OrderConfirmed | None = ...,
+        power_ask: Global___PowerAsk | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["finding", b"finding", "hello", b"hello", "kind", b"kind", "order_confirmed", b"order_confirmed", "telemetry", b"telemetry"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["finding", b"finding", "hello", b"hello", "kind", b"kind", "order_confirmed", b"order_confirmed", "power_ask", b"power_ask", "telemetry", b"telemetry"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["finding", b"finding", "hello", b"hello", "kind", b"kind", "order_confirmed", b"order_confirmed", "telemetry", b"telemetry"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["finding", b"finding", "hello", b"hello", "kind", b"kind", "order_confirmed", b"order_confirmed", "power_ask", b"power_ask", "telemetry", b"telemetry"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType_kind: _TypeAlias = _typing.Literal["hello", "finding", "telemetry", "order_confirmed"]  # noqa: Y015
+    _WhichOneofReturnType_kind: _TypeAlias = _typing.Literal["hello", "finding", "telemetry", "order_confirmed", "power_ask"]  # noqa: Y015
     _WhichOneofArgType_kind: _TypeAlias = _typing.Literal["kind", b"kind"]  # noqa: Y015
     def WhichOneof(self, oneof_group: _WhichOneofArgType_kind) -> _WhichOneofReturnType_kind | None: ...
 
@@ -63,6 +67,8 @@ class ControllerMessage(_message.Message):
     REFUSED_FIELD_NUMBER: _builtins.int
     DRAIN_FIELD_NUMBER: _builtins.int
     RECALL_BURNIN_FIELD_NUMBER: _builtins.int
+    POWER_GRANT_FIELD_NUMBER: _builtins.int
+    POWER_NO_GRANT_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def welcome(self) -> Global___Welcome: ...
     @_builtins.property
@@ -75,6 +81,10 @@ class ControllerMessage(_message.Message):
     def drain(self) -> Global___Drain: ...
     @_builtins.property
     def recall_burnin(self) -> Global___RecallBurnin: ...
+    @_builtins.property
+    def power_grant(self) -> Global___PowerGrant: ...
+    @_builtins.property
+    def power_no_grant(self) -> Global___PowerNoGrant: ...
     def __init__(
         self,
         *,
@@ -84,12 +94,14 @@ class ControllerMessage(_message.Message):
         refused: Global___Refused | None = ...,
         drain: Global___Drain | None = ...,
         recall_burnin: Global___RecallBurnin | None = ...,
+        power_grant: Global___PowerGrant | None = ...,
+        power_no_grant: Global___PowerNoGrant | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["ack", b"ack", "drain", b"drain", "kind", b"kind", "recall_burnin", b"recall_burnin", "refused", b"refused", "run_burnin", b"run_burnin", "welcome", b"welcome"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["ack", b"ack", "drain", b"drain", "kind", b"kind", "power_grant", b"power_grant", "power_no_grant", b"power_no_grant", "recall_burnin", b"recall_burnin", "refused", b"refused", "run_burnin", b"run_burnin", "welcome", b"welcome"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["ack", b"ack", "drain", b"drain", "kind", b"kind", "recall_burnin", b"recall_burnin", "refused", b"refused", "run_burnin", b"run_burnin", "welcome", b"welcome"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["ack", b"ack", "drain", b"drain", "kind", b"kind", "power_grant", b"power_grant", "power_no_grant", b"power_no_grant", "recall_burnin", b"recall_burnin", "refused", b"refused", "run_burnin", b"run_burnin", "welcome", b"welcome"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType_kind: _TypeAlias = _typing.Literal["welcome", "ack", "run_burnin", "refused", "drain", "recall_burnin"]  # noqa: Y015
+    _WhichOneofReturnType_kind: _TypeAlias = _typing.Literal["welcome", "ack", "run_burnin", "refused", "drain", "recall_burnin", "power_grant", "power_no_grant"]  # noqa: Y015
     _WhichOneofArgType_kind: _TypeAlias = _typing.Literal["kind", b"kind"]  # noqa: Y015
     def WhichOneof(self, oneof_group: _WhichOneofArgType_kind) -> _WhichOneofReturnType_kind | None: ...
 
@@ -328,6 +340,120 @@ class RecallBurnin(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___RecallBurnin: _TypeAlias = RecallBurnin  # noqa: Y015
+
+@_typing.final
+class PowerAsk(_message.Message):
+    """A question for a lease of the fleet's power budgets, sent every third of a lease's life by agents with the capability
+    "power-leases". A controller that does not know it stays silent, and the host at its safe cap.
+    """
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    EPOCH_FIELD_NUMBER: _builtins.int
+    SEQ_FIELD_NUMBER: _builtins.int
+    DEMAND_WATTS_FIELD_NUMBER: _builtins.int
+    APPLIED_SEQ_FIELD_NUMBER: _builtins.int
+    HOLDS_WATTS_FIELD_NUMBER: _builtins.int
+    SAFE_WATTS_FIELD_NUMBER: _builtins.int
+    UNCAPPED_FIELD_NUMBER: _builtins.int
+    epoch: _builtins.int
+    """Grows with every start of the agent: answers to an earlier one do not count."""
+    seq: _builtins.int
+    """Grows with every question of the epoch, from 1."""
+    demand_watts: _builtins.float
+    applied_seq: _builtins.int
+    """The newest answer in force, read back from the device; 0: none so far."""
+    holds_watts: _builtins.float
+    """The cap in force, and the one that the host falls to without a lease."""
+    safe_watts: _builtins.float
+    uncapped: _builtins.str
+    """Why the host holds no cap now: it is then reserved at its maximum. Absent: it holds one."""
+    def __init__(
+        self,
+        *,
+        epoch: _builtins.int = ...,
+        seq: _builtins.int = ...,
+        demand_watts: _builtins.float = ...,
+        applied_seq: _builtins.int = ...,
+        holds_watts: _builtins.float = ...,
+        safe_watts: _builtins.float = ...,
+        uncapped: _builtins.str | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_uncapped", b"_uncapped", "uncapped", b"uncapped"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_uncapped", b"_uncapped", "applied_seq", b"applied_seq", "demand_watts", b"demand_watts", "epoch", b"epoch", "holds_watts", b"holds_watts", "safe_watts", b"safe_watts", "seq", b"seq", "uncapped", b"uncapped"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__uncapped: _TypeAlias = _typing.Literal["uncapped"]  # noqa: Y015
+    _WhichOneofArgType__uncapped: _TypeAlias = _typing.Literal["_uncapped", b"_uncapped"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__uncapped) -> _WhichOneofReturnType__uncapped | None: ...
+
+Global___PowerAsk: _TypeAlias = PowerAsk  # noqa: Y015
+
+@_typing.final
+class PowerGrant(_message.Message):
+    """The cap of a whole host, good for `ttl_seconds` after the question was asked, by the host's clock."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    EPOCH_FIELD_NUMBER: _builtins.int
+    SEQ_FIELD_NUMBER: _builtins.int
+    WATTS_FIELD_NUMBER: _builtins.int
+    TTL_SECONDS_FIELD_NUMBER: _builtins.int
+    MAX_WATTS_FIELD_NUMBER: _builtins.int
+    WHY_FIELD_NUMBER: _builtins.int
+    epoch: _builtins.int
+    seq: _builtins.int
+    """Of the question."""
+    watts: _builtins.float
+    ttl_seconds: _builtins.float
+    max_watts: _builtins.float
+    """The most that this host is ever granted."""
+    why: _builtins.str
+    """Why it is less than was asked for; absent: it is not."""
+    def __init__(
+        self,
+        *,
+        epoch: _builtins.int = ...,
+        seq: _builtins.int = ...,
+        watts: _builtins.float = ...,
+        ttl_seconds: _builtins.float = ...,
+        max_watts: _builtins.float = ...,
+        why: _builtins.str | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_why", b"_why", "why", b"why"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_why", b"_why", "epoch", b"epoch", "max_watts", b"max_watts", "seq", b"seq", "ttl_seconds", b"ttl_seconds", "watts", b"watts", "why", b"why"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__why: _TypeAlias = _typing.Literal["why"]  # noqa: Y015
+    _WhichOneofArgType__why: _TypeAlias = _typing.Literal["_why", b"_why"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__why) -> _WhichOneofReturnType__why | None: ...
+
+Global___PowerGrant: _TypeAlias = PowerGrant  # noqa: Y015
+
+@_typing.final
+class PowerNoGrant(_message.Message):
+    """This host gets no lease."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    WHY_FIELD_NUMBER: _builtins.int
+    BUDGETS_FIELD_NUMBER: _builtins.int
+    why: _builtins.str
+    budgets: _builtins.bool
+    """Whether the controller shares any budget out."""
+    def __init__(
+        self,
+        *,
+        why: _builtins.str = ...,
+        budgets: _builtins.bool = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["budgets", b"budgets", "why", b"why"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___PowerNoGrant: _TypeAlias = PowerNoGrant  # noqa: Y015
 
 @_typing.final
 class Refused(_message.Message):

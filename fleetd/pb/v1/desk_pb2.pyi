@@ -1308,3 +1308,142 @@ class ReportAlertsResponse(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___ReportAlertsResponse: _TypeAlias = ReportAlertsResponse  # noqa: Y015
+
+@_typing.final
+class GetPowerRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    def __init__(
+        self,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___GetPowerRequest: _TypeAlias = GetPowerRequest  # noqa: Y015
+
+@_typing.final
+class PowerArea(_message.Message):
+    """A rack, a domain: what has a power budget."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    NAME_FIELD_NUMBER: _builtins.int
+    PARENT_FIELD_NUMBER: _builtins.int
+    BUDGET_WATTS_FIELD_NUMBER: _builtins.int
+    RESERVED_WATTS_FIELD_NUMBER: _builtins.int
+    DEMAND_WATTS_FIELD_NUMBER: _builtins.int
+    STRANDED_WATTS_FIELD_NUMBER: _builtins.int
+    name: _builtins.str
+    parent: _builtins.str
+    budget_watts: _builtins.float
+    reserved_watts: _builtins.float
+    """The most that its hosts may be using."""
+    demand_watts: _builtins.float
+    stranded_watts: _builtins.float
+    """Reserved for hosts that do not want it any more and have not confirmed to hold less."""
+    def __init__(
+        self,
+        *,
+        name: _builtins.str = ...,
+        parent: _builtins.str | None = ...,
+        budget_watts: _builtins.float = ...,
+        reserved_watts: _builtins.float = ...,
+        demand_watts: _builtins.float = ...,
+        stranded_watts: _builtins.float = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_parent", b"_parent", "parent", b"parent"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_parent", b"_parent", "budget_watts", b"budget_watts", "demand_watts", b"demand_watts", "name", b"name", "parent", b"parent", "reserved_watts", b"reserved_watts", "stranded_watts", b"stranded_watts"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__parent: _TypeAlias = _typing.Literal["parent"]  # noqa: Y015
+    _WhichOneofArgType__parent: _TypeAlias = _typing.Literal["_parent", b"_parent"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__parent) -> _WhichOneofReturnType__parent | None: ...
+
+Global___PowerArea: _TypeAlias = PowerArea  # noqa: Y015
+
+@_typing.final
+class PowerHost(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    NAME_FIELD_NUMBER: _builtins.int
+    AREA_FIELD_NUMBER: _builtins.int
+    SAFE_WATTS_FIELD_NUMBER: _builtins.int
+    MAX_WATTS_FIELD_NUMBER: _builtins.int
+    RESERVED_WATTS_FIELD_NUMBER: _builtins.int
+    DEMAND_WATTS_FIELD_NUMBER: _builtins.int
+    LEASE_WATTS_FIELD_NUMBER: _builtins.int
+    LEFT_SECONDS_FIELD_NUMBER: _builtins.int
+    UNCAPPED_FIELD_NUMBER: _builtins.int
+    name: _builtins.str
+    area: _builtins.str
+    safe_watts: _builtins.float
+    max_watts: _builtins.float
+    reserved_watts: _builtins.float
+    demand_watts: _builtins.float
+    lease_watts: _builtins.float
+    """The newest lease that counts, and for how long; absent: there is none."""
+    left_seconds: _builtins.float
+    uncapped: _builtins.str
+    """Why it is reserved at its maximum; absent: it is not."""
+    def __init__(
+        self,
+        *,
+        name: _builtins.str = ...,
+        area: _builtins.str = ...,
+        safe_watts: _builtins.float = ...,
+        max_watts: _builtins.float = ...,
+        reserved_watts: _builtins.float = ...,
+        demand_watts: _builtins.float = ...,
+        lease_watts: _builtins.float | None = ...,
+        left_seconds: _builtins.float | None = ...,
+        uncapped: _builtins.str | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_lease_watts", b"_lease_watts", "_left_seconds", b"_left_seconds", "_uncapped", b"_uncapped", "lease_watts", b"lease_watts", "left_seconds", b"left_seconds", "uncapped", b"uncapped"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_lease_watts", b"_lease_watts", "_left_seconds", b"_left_seconds", "_uncapped", b"_uncapped", "area", b"area", "demand_watts", b"demand_watts", "lease_watts", b"lease_watts", "left_seconds", b"left_seconds", "max_watts", b"max_watts", "name", b"name", "reserved_watts", b"reserved_watts", "safe_watts", b"safe_watts", "uncapped", b"uncapped"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__lease_watts: _TypeAlias = _typing.Literal["lease_watts"]  # noqa: Y015
+    _WhichOneofArgType__lease_watts: _TypeAlias = _typing.Literal["_lease_watts", b"_lease_watts"]  # noqa: Y015
+    _WhichOneofReturnType__left_seconds: _TypeAlias = _typing.Literal["left_seconds"]  # noqa: Y015
+    _WhichOneofArgType__left_seconds: _TypeAlias = _typing.Literal["_left_seconds", b"_left_seconds"]  # noqa: Y015
+    _WhichOneofReturnType__uncapped: _TypeAlias = _typing.Literal["uncapped"]  # noqa: Y015
+    _WhichOneofArgType__uncapped: _TypeAlias = _typing.Literal["_uncapped", b"_uncapped"]  # noqa: Y015
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__lease_watts) -> _WhichOneofReturnType__lease_watts | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__left_seconds) -> _WhichOneofReturnType__left_seconds | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__uncapped) -> _WhichOneofReturnType__uncapped | None: ...
+
+Global___PowerHost: _TypeAlias = PowerHost  # noqa: Y015
+
+@_typing.final
+class GetPowerResponse(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    AREAS_FIELD_NUMBER: _builtins.int
+    HOSTS_FIELD_NUMBER: _builtins.int
+    SETTLES_SECONDS_FIELD_NUMBER: _builtins.int
+    settles_seconds: _builtins.float
+    """Until raises are given after a start; 0: they are."""
+    @_builtins.property
+    def areas(self) -> _containers.RepeatedCompositeFieldContainer[Global___PowerArea]: ...
+    @_builtins.property
+    def hosts(self) -> _containers.RepeatedCompositeFieldContainer[Global___PowerHost]: ...
+    def __init__(
+        self,
+        *,
+        areas: _abc.Iterable[Global___PowerArea] | None = ...,
+        hosts: _abc.Iterable[Global___PowerHost] | None = ...,
+        settles_seconds: _builtins.float = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["areas", b"areas", "hosts", b"hosts", "settles_seconds", b"settles_seconds"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___GetPowerResponse: _TypeAlias = GetPowerResponse  # noqa: Y015

@@ -124,6 +124,11 @@ class DeskStub:
                 request_serializer=fleetd_dot_pb_dot_v1_dot_desk__pb2.ReportAlertsRequest.SerializeToString,
                 response_deserializer=fleetd_dot_pb_dot_v1_dot_desk__pb2.ReportAlertsResponse.FromString,
                 _registered_method=True)
+        self.GetPower = channel.unary_unary(
+                '/fleetd.pb.v1.Desk/GetPower',
+                request_serializer=fleetd_dot_pb_dot_v1_dot_desk__pb2.GetPowerRequest.SerializeToString,
+                response_deserializer=fleetd_dot_pb_dot_v1_dot_desk__pb2.GetPowerResponse.FromString,
+                _registered_method=True)
 
 
 class DeskServicer:
@@ -252,6 +257,13 @@ class DeskServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def GetPower(self, request, context):
+        """How the power budgets stand.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
 
 def add_DeskServicer_to_server(servicer, server):
     rpc_method_handlers = {
@@ -344,6 +356,11 @@ def add_DeskServicer_to_server(servicer, server):
                     servicer.ReportAlerts,
                     request_deserializer=fleetd_dot_pb_dot_v1_dot_desk__pb2.ReportAlertsRequest.FromString,
                     response_serializer=fleetd_dot_pb_dot_v1_dot_desk__pb2.ReportAlertsResponse.SerializeToString,
+            ),
+            'GetPower': grpc.unary_unary_rpc_method_handler(
+                    servicer.GetPower,
+                    request_deserializer=fleetd_dot_pb_dot_v1_dot_desk__pb2.GetPowerRequest.FromString,
+                    response_serializer=fleetd_dot_pb_dot_v1_dot_desk__pb2.GetPowerResponse.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -832,6 +849,33 @@ class Desk:
             '/fleetd.pb.v1.Desk/ReportAlerts',
             fleetd_dot_pb_dot_v1_dot_desk__pb2.ReportAlertsRequest.SerializeToString,
             fleetd_dot_pb_dot_v1_dot_desk__pb2.ReportAlertsResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def GetPower(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/fleetd.pb.v1.Desk/GetPower',
+            fleetd_dot_pb_dot_v1_dot_desk__pb2.GetPowerRequest.SerializeToString,
+            fleetd_dot_pb_dot_v1_dot_desk__pb2.GetPowerResponse.FromString,
             options,
             channel_credentials,
             insecure,

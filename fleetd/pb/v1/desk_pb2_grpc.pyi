@@ -64,6 +64,8 @@ class DeskStub:
     """What the journal says in short, a page of it: for the audit trail and the report."""
     ReportAlerts: _grpc.UnaryUnaryMultiCallable[_desk_pb2.ReportAlertsRequest, _desk_pb2.ReportAlertsResponse]
     """Hands in what another monitor says about hosts: each firing alert becomes a finding, once."""
+    GetPower: _grpc.UnaryUnaryMultiCallable[_desk_pb2.GetPowerRequest, _desk_pb2.GetPowerResponse]
+    """How the power budgets stand."""
 
 @_typing.type_check_only
 class DeskAsyncStub(DeskStub):
@@ -101,6 +103,8 @@ class DeskAsyncStub(DeskStub):
     """What the journal says in short, a page of it: for the audit trail and the report."""
     ReportAlerts: _aio.UnaryUnaryMultiCallable[_desk_pb2.ReportAlertsRequest, _desk_pb2.ReportAlertsResponse]  # type: ignore[assignment]
     """Hands in what another monitor says about hosts: each firing alert becomes a finding, once."""
+    GetPower: _aio.UnaryUnaryMultiCallable[_desk_pb2.GetPowerRequest, _desk_pb2.GetPowerResponse]  # type: ignore[assignment]
+    """How the power budgets stand."""
 
 class DeskServicer(metaclass=_abc_1.ABCMeta):
     @_abc_1.abstractmethod
@@ -243,5 +247,13 @@ class DeskServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_desk_pb2.ReportAlertsResponse, _abc.Awaitable[_desk_pb2.ReportAlertsResponse]]:
         """Hands in what another monitor says about hosts: each firing alert becomes a finding, once."""
+
+    @_abc_1.abstractmethod
+    def GetPower(
+        self,
+        request: _desk_pb2.GetPowerRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_desk_pb2.GetPowerResponse, _abc.Awaitable[_desk_pb2.GetPowerResponse]]:
+        """How the power budgets stand."""
 
 def add_DeskServicer_to_server(servicer: DeskServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...

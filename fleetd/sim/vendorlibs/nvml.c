@@ -10,6 +10,7 @@
  *   0 gone = 1                  the GPU has fallen off or was taken out: lost for a process that runs, not there for one
  *                               that starts. Which GPUs there are (`lib count`) is fixed when a process initialises
  *   0 OutOfBandLimit = 500000   a limit (mW) that was set past the driver; what is enforced is the lowest
+ *   0 ring = 700000 913000      power samples (mW), 20 ms apart, these again and again; the last 119 are kept
  *   0 stuck = 1                 a limit that is set is taken and has no effect
  * What is set with nvmlDeviceSetPowerManagementLimit stays, for all processes, in `FILE.GPU.limit`, as in a driver; it
  * goes when that file does (a driver reload). Each set is a line `GPU mW` in `FILE.sets`.
@@ -198,6 +199,32 @@ TEXT(Name) TEXT(VbiosVersion)
 int nvmlDeviceGetGspFirmwareVersion(void *d, char *out) { return text(d, "GspFirmwareVersion", out, 64); }
 NUMBER32(PowerUsage, "PowerUsage")
 
+enum { RING = 119, RING_US = 20000, POWER_SAMPLES = 0, RING_VALUES_MAX = 32 };
+struct sample { uint64_t at_us, value; };
+int nvmlDeviceGetSamples(void *d, int kind, unsigned long long after_us, uint32_t *type, uint32_t *count, struct sample *out) {
+  int status = enter(who_of(d), "Samples");
+  const char *text = status ? NULL : said(who_of(d), "ring");
+  uint64_t values[RING_VALUES_MAX], many = 0;
+  struct timespec now;
+  if (status) return status;
+  if (!text || kind != POWER_SAMPLES) return NOT_SUPPORTED;
+  for (char *next; many < RING_VALUES_MAX; text = next) {
+    values[many] = strtoull(text, &next, 0);
+    if (next == text) break;
+    many++;
+  }
+  if (!many) return NOT_SUPPORTED;
+  *type = 1; /* unsigned int */
+  if (!out) { *count = RING; return SUCCESS; }
+  clock_gettime(CLOCK_REALTIME, &now);
+  uint64_t newest = ((uint64_t)now.tv_sec * 1000000 + (uint64_t)now.tv_nsec / 1000) / RING_US;
+  uint32_t found = 0;
+  for (uint64_t slot = newest - RING + 1; slot <= newest && found < *count; slot++)
+    if (slot * RING_US > after_us) out[found++] = (struct sample){slot * RING_US, values[slot % many]};
+  *count = found;
+  return found ? SUCCESS : NOT_FOUND;
+}
+
 /* What was set, by any process. */
 static int limit_set(const char *who, uint32_t *out) {
   char name[512];
@@ -239,12 +266,44 @@ int nvmlDeviceSetPowerManagementLimit(void *d, unsigned limit) {
   fclose(file);
   return rename(fresh, name) ? 999 : SUCCESS;
 }
+/* The highest clock that was locked stays in `FILE.GPU.clock`, as a limit does. Each lock is a line in `FILE.clocks`. */
+static int lock_clock(void *d, const char *name, unsigned lowest, unsigned highest) {
+  char who[16], text[512], fresh[560];
+  snprintf(who, sizeof who, "%s", who_of(d));
+  int status = enter(who, name);
+  if (status) return status;
+  snprintf(text, sizeof text, "%u %u", lowest, highest);
+  append(".clocks", who, text);
+  if (said(who, "stuck")) return SUCCESS;
+  snprintf(text, sizeof text, "%s.%s.clock", path(), who);
+  if (!highest) return remove(text) && errno != ENOENT ? 999 : SUCCESS;
+  snprintf(fresh, sizeof fresh, "%s.%d", text, (int)getpid());
+  FILE *file = fopen(fresh, "w");
+  if (!file) return 999;
+  fprintf(file, "%u\n", highest);
+  fclose(file);
+  return rename(fresh, text) ? 999 : SUCCESS;
+}
+int nvmlDeviceSetGpuLockedClocks(void *d, unsigned lowest, unsigned highest) {
+  return highest < lowest || !highest ? INVALID_ARGUMENT : lock_clock(d, "SetGpuLockedClocks", lowest, highest);
+}
+int nvmlDeviceResetGpuLockedClocks(void *d) { return lock_clock(d, "ResetGpuLockedClocks", 0, 0); }
+int nvmlDeviceGetClockInfo(void *d, unsigned kind, uint32_t *out) {
+  int status = number_by(d, "ClockInfo", kind, -1, 4, out);
+  char name[512];
+  unsigned most;
+  snprintf(name, sizeof name, "%s.%s.clock", path(), who_of(d));
+  FILE *file = status || kind > 1 ? NULL : fopen(name, "r"); /* 0 and 1: graphics and SM */
+  if (file && fscanf(file, "%u", &most) == 1 && most < *out) *out = most;
+  if (file) fclose(file);
+  return status;
+}
 NUMBER32(PowerManagementDefaultLimit, "PowerManagementDefaultLimit")
 NUMBER32(CurrPcieLinkGeneration, "CurrPcieLinkGeneration") NUMBER32(MaxPcieLinkGeneration, "MaxPcieLinkGeneration")
 NUMBER32(CurrPcieLinkWidth, "CurrPcieLinkWidth") NUMBER32(MaxPcieLinkWidth, "MaxPcieLinkWidth")
 NUMBER32(PcieReplayCounter, "PcieReplayCounter")
 NUMBER64(TotalEnergyConsumption, "TotalEnergyConsumption")
-BY_KIND(Temperature) BY_KIND(ClockInfo) BY_KIND(MaxClockInfo)
+BY_KIND(Temperature) BY_KIND(MaxClockInfo)
 TWO(EccMode) TWO(PowerManagementLimitConstraints)
 TWO(EncoderUtilization) TWO(DecoderUtilization)
 int nvmlDeviceGetUtilizationRates(void *d, uint32_t out[2]) {

@@ -1,0 +1,34 @@
+"""What the governor tells the power guard of a GPU: its limits when a lease begins, and what others have lowered."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from fleetd.core.power.govern import GovernConfig, GpuState, Limits
+from fleetd.model.envelope import Envelope
+from fleetd.model.host import Gpu
+from fleetd.model.ids import GpuId
+from fleetd.model.power import PowerReading
+
+
+def declaration(envelope: Envelope, gpu: Gpu, config: GovernConfig, reading: PowerReading) -> dict[str, Any] | None:
+    """An entry of `arm` (`fleetd/powerguard/wire.py`); None: the GPU's limits must be left alone."""
+    seen = {knob.knob: knob for knob in reading.knobs}
+    limits = {}
+    for knob, safe in config.safe.items():
+        told = seen.get(knob)
+        if reading.locked or told is None or told.set_watts is None or safe < (told.low_watts or 0.0):
+            return None
+        highest = max(safe, *(k.high_watts for k in envelope.knobs if k.name == knob))
+        limits[knob] = {"prior_watts": told.set_watts, "safe_watts": safe, "ceiling_watts": highest}
+    return {"gpu": gpu.gpu, "vendor": gpu.vendor, "pci": gpu.pci_address or "", "limits": limits}
+
+
+def lowered(states: Mapping[GpuId, GpuState], readings: Mapping[GpuId, PowerReading]) -> dict[str, Limits]:
+    """Limits that others hold below ours, by GPU and knob: no fall may raise them."""
+    lower: dict[str, Limits] = {}
+    for name, state in states.items():
+        if state.drift is None or state.drift.raised or state.locked or name not in readings:
+            continue
+        knob = state.drift.knob or next((k.knob for k in readings[name].knobs if k.knob in state.targets), "")
+        lower[name] = {knob: state.drift.to_watts}
+    return lower
