@@ -4,18 +4,18 @@ The same path serves the level's tests and the self-test, which only hands in fa
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
-from typing import Protocol
+from dataclasses import replace
 
 from burnin.asking import opinions_needed, proofs_needed, retests_needed, worth_examining
 from burnin.keys import derive
 from burnin.options import SEED_LIMIT
-from burnin.processes.children import Answer, Heard
+from burnin.processes.children import Answer
 from burnin.processes.wire import (
     Examine,
     ListCases,
     Prove,
     Request,
+    Rest,
     Vote,
     WireError,
     ballot,
@@ -25,18 +25,21 @@ from burnin.processes.wire import (
     part,
 )
 from burnin.spec import Case, Device, Inject, Proof
+from burnin.task import Crew, Task
 from burnin.telling.progress import Progress
-from burnin.tests import Declaration, Effort
+from burnin.tests import Declaration
 from burnin.verdict.evidence import Cast, Evidence, Examined, Shown
 from burnin.verdict.opinions import INPUTS_MAX
 from burnin.verdict.weigh import Input
 
+__all__ = ["Crew", "Session", "Task", "common_seed", "merge", "round_seed"]
+
 COMMON_SEED = 0
 """Stands in for the run's seed in one round of each float test, so that hosts can compare what their GPUs agree on."""
-RETESTS = 10
-"""Ballots of a retest: the first half with the same seed, the others with new ones."""
 START_IN_S = 0.25
 """How long GPUs that are to begin in step have to make their inputs; one that takes longer joins in later, in phase."""
+REST_LIMIT_S = 60.0
+"""A process that does not answer so long after its rest hangs."""
 EXAMINED_LAUNCHES = 100
 """Launches in which a GPU that was wrong may show it again: a fault of one launch in twenty is missed in 1 case of 170.
 """
@@ -52,39 +55,6 @@ def round_seed(seed: int, *names: str | int) -> int:
 def common_seed(test: str) -> int:
     """The seed of the round that every host computes alike."""
     return round_seed(COMMON_SEED, test, "common")
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Task:
-    """One test to carry out."""
-
-    test: str
-    """The id under which its evidence counts."""
-    declaration: Declaration
-    cases: tuple[Case, ...]
-    effort: Effort
-    inject: Mapping[str, Inject]
-    """GPU → the fault planted on it."""
-    seed: int
-    """What the seeds of its rounds are derived from."""
-    retests: int = RETESTS
-    common: bool = False
-    """Whether to compute one round more, on inputs that all hosts share."""
-    examine: bool = True
-    """Whether to find the wrong elements of wrong results, for their signatures."""
-
-
-class Crew(Protocol):
-    """Who computes for a session: processes of GPUs (`processes.children`), or a simulated host (`burnin.coverage`)."""
-
-    @property
-    def living(self) -> tuple[str, ...]:
-        """The GPUs that can still be asked."""
-
-    def ask(
-        self, asks: Mapping[str, Sequence[Request]], *, test: str, quiet_s: float, limit_s: float, heard: Heard
-    ) -> None:
-        """Have the requests answered; see `burnin.processes.children.Children.ask`."""
 
 
 class Session:
@@ -147,13 +117,13 @@ class Session:
         known = {(task.test, one.name): one for one in task.cases}
         evidence = Evidence(devices=self.devices, cases=known, quotas={}, cores=self._cores)
         begun_s = self._monotonic()
-        iteration = 0
+        iteration = task.first
         self._progress.test(task.test, task.effort)
         while self.living:
-            evidence = self._round(task, evidence, iteration, round_seed(task.seed, task.test, iteration))
+            evidence = self._round(task, evidence, iteration, _seed(task, iteration))
             iteration += 1
             elapsed_s = self._monotonic() - begun_s
-            enough = iteration >= task.effort.rounds and elapsed_s >= task.effort.seconds
+            enough = iteration - task.first >= task.effort.rounds and elapsed_s >= task.effort.seconds
             if enough or elapsed_s > task.declaration.max_seconds:
                 break
         if task.common and self.living:
@@ -168,6 +138,18 @@ class Session:
             evidence = self._examine(task, evidence)
         self.partial = None
         return evidence
+
+    def rest(self, seconds: float) -> dict[str, float | None]:
+        """Leave all GPUs alone for so long: GPU → its temperature then, in °C; None where it is not read."""
+        celsius: dict[str, float | None] = {}
+
+        def heard(gpu: str, answer: Answer) -> None:
+            celsius[gpu] = felt(part(answer, "felt")).peak_celsius
+
+        asks: dict[str, list[Request]] = {gpu: [Rest(seconds=seconds)] for gpu in self.living}
+        limit_s = seconds + REST_LIMIT_S
+        self._children.ask(asks, test="rest", quiet_s=REST_LIMIT_S, limit_s=limit_s, heard=heard)
+        return celsius
 
     def _round(self, task: Task, evidence: Evidence, iteration: int, seed: int) -> Evidence:
         inputs = [((task.test, one.name, seed), iteration) for one in task.cases]
@@ -301,6 +283,14 @@ class Session:
             limit_s=declaration.max_seconds,
             heard=heard,
         )
+
+
+def _seed(task: Task, iteration: int) -> int:
+    """The seed of a round: a new one, or in every second round of a directed task one that failed before."""
+    turn = iteration - task.first
+    if task.again and turn % 2 == 0:
+        return task.again[(task.first + turn // 2) % len(task.again)]
+    return round_seed(task.seed, task.test, iteration)
 
 
 def merge(first: Evidence, second: Evidence) -> Evidence:

@@ -1,14 +1,8 @@
-"""The report of a run: one dictionary of plain values, from which the JSON, the JUnit XML and the page are written.
-
-Files appear whole or not at all: they are written beside their target and renamed.
-"""
+"""The report of a run: one dictionary of plain values, from which the JSON, the JUnit XML and the page are written."""
 
 import json
-import os
-import tempfile
 from collections import Counter
 from dataclasses import asdict
-from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree as ET
 
@@ -85,6 +79,7 @@ def build(result: Result) -> dict[str, Any]:
         ],
         "ballots": host_ballots(result.evidence),
         "notes": list(result.notes),
+        "settings": [dict(one) for one in result.settings],
         "vote_key": ",".join(keys),
         "versions": dict(sorted(result.versions.items())),
     }
@@ -232,35 +227,3 @@ def to_junit(report: dict[str, Any]) -> str:
         case = ET.SubElement(suite, "testcase", classname="burnin.tests", name=one["id"], time="0")
         ET.SubElement(case, "skipped", message=one["why"])
     return ET.tostring(suite, encoding="unicode", xml_declaration=True) + "\n"
-
-
-def check_writable(path: Path) -> None:
-    """Find out before a run whether its report can be written. Raises OSError.
-
-    The target itself is not touched; a temporary file beside it is made and removed.
-    """
-    if path.is_dir():
-        raise IsADirectoryError(f"{path} is a directory")
-    if path.exists() and not path.is_file():  # renaming over a device would replace it
-        raise FileExistsError(f"{path} is no regular file")
-    path = Path(os.path.realpath(path))  # `resolve` raises RuntimeError for a link to itself
-    descriptor, name = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
-    os.close(descriptor)
-    Path(name).unlink()
-
-
-def write(path: Path, text: str) -> None:
-    """Write a file whole or not at all: beside its target (a link's target), to the disk, renamed. Raises OSError."""
-    path = Path(os.path.realpath(path))
-    descriptor, name = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
-    temporary = Path(name)
-    try:
-        with os.fdopen(descriptor, "w", encoding="utf-8") as file:
-            file.write(text)
-            file.flush()
-            os.fsync(file.fileno())
-        temporary.chmod(0o644)
-        temporary.replace(path)
-    except OSError:
-        temporary.unlink(missing_ok=True)
-        raise

@@ -15,7 +15,7 @@ import pytest
 TOP = {
     "schema", "verdict", "exit_code", "why", "level", "backend", "host", "seed", "started_at_s", "elapsed_s",
     "culprits", "gpus", "tests", "not_run", "signatures", "signatures_total", "injected", "deaths", "notes", "vote_key",
-    "versions", "ballots", "clean",
+    "versions", "ballots", "clean", "settings",
 }  # fmt: skip
 ENTRIES = {
     "culprits": {"gpu", "index", "class", "why"},
@@ -87,7 +87,7 @@ def test_a_clean_host_passes() -> None:
     assert {test["id"]: test["verdict"] for test in report["tests"]} == dict.fromkeys(
         (
             *("selftest", "health", "hostcpu", "gemm.exact", "gemm.vote", "gemm.smvote", "attention", "int"),
-            "step",
+            *("copy", "collective.exact", "step"),
         ),
         "pass",
     )
