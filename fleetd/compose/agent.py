@@ -45,6 +45,9 @@ from fleetd.uplink.client import GrpcUplink
 from fleetd.uplink.orders import SqliteOrders
 from fleetd.uplink.spool import SqliteSpool
 
+EXPOSURE = "burnin-exposure.json"
+"""In the state directory: how long each GPU was tested by what. Burn-ins that others start may add to it as well."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BuiltAgent:
@@ -104,7 +107,15 @@ def build_agent(
         spool=own.disk,
         orders=own.orders,
         collectors=(
-            *collectors(agent, companions, tally=own.tally, clock=clock, host=own.host, compat=compat),
+            *collectors(
+                agent,
+                companions,
+                tally=own.tally,
+                clock=clock,
+                host=own.host,
+                compat=compat,
+                exposure=own.folder / EXPOSURE,
+            ),
             reloader,
         ),
     )
@@ -138,7 +149,9 @@ def _chores(config: AgentConfig, own: Owned, clock: Clock) -> Chores:
         host=own.host,
         boot_id=own.boot,
         orders=own.orders,
-        burner=PatientBurner(ProcessBurner(host=own.host, config=_burner_config(config)), own.attachment),
+        burner=PatientBurner(
+            ProcessBurner(host=own.host, config=_burner_config(config), exposure=own.folder / EXPOSURE), own.attachment
+        ),
         spool=own.spool,
         clock=clock,
         reports=own.folder / "burnin",

@@ -10,13 +10,14 @@ from burnin.checkup import checked, counted_from
 from burnin.ground import CannotJudgeError, Ground
 from burnin.options import Options
 from burnin.processes.children import Heard
-from burnin.processes.wire import CheckCores, Discover, Request
+from burnin.processes.wire import CheckCores, Discover, Look, Lookout, Request
 from burnin.spec import Verdict
 from burnin.stop import Stop
 from burnin.telling.result import State
 from burnin.tests import chosen
 from burnin.verdict.evidence import Death
 from burnin.verdict.health import Counters
+from burnin.verdict.settings import Settings
 from tests.burnin.judge_evidence import devices
 
 ONE_CORE = {"cores": [3], "equal": True, "why": "this process may use one CPU core only"}
@@ -26,11 +27,22 @@ class Host:
     """Three GPUs, the second of which another process uses; one core."""
 
     living: tuple[str, ...] = ()
+    pids: tuple[int, ...] = (11, 12)
 
     def __init__(self) -> None:
         self.deaths: list[Death] = []
+        self.ended: list[str] = []
+        self.watts = 700.0
 
     def start(self, gpu: str, setup: Mapping[str, Any]) -> None: ...
+
+    def end(self, gpu: str) -> None:
+        self.ended.append(gpu)
+
+    def ask_aside(self, gpu: str, request: Request, heard: Heard) -> None:
+        assert isinstance(request, Lookout)
+        assert (request.own, request.gpus) == ((11, 12), ("gpu0", "gpu1", "gpu2"))
+        heard(gpu, {"users": {"gpu2": [77]}})
 
     def ask(
         self, asks: Mapping[str, Sequence[Request]], *, test: str, quiet_s: float, limit_s: float, heard: Heard
@@ -55,14 +67,17 @@ class Host:
                 }
             case CheckCores():
                 return {"cores": ONE_CORE}
+            case Look(gpus=gpus):
+                return {"found": {gpu: asdict(Settings(power_limit_watts=self.watts)) for gpu in gpus}}
         raise AssertionError(request)
 
 
-def ground(**more: Any) -> tuple[Ground, State]:
+def ground(host: Host | None = None, stop: Stop | None = None, **more: Any) -> tuple[Ground, State]:
     options = replace(Options(backend="cuda", level="smoke", seed=1, host="h"), **more)
     state = State(backend="cuda", devices=devices(3))
-    children: Any = Host()  # what is asked here
-    return Ground(options, state=state, children=children, stop=Stop(), monotonic=lambda: 0.0), state
+    children: Any = host or Host()  # what is asked here
+    stop = stop or Stop()
+    return Ground(options, state=state, children=children, stop=stop, monotonic=lambda: 0.0), state
 
 
 def test_gpus_in_use_are_not_judged_and_the_processes_are_named() -> None:
@@ -117,3 +132,30 @@ def test_a_run_that_goes_on_compares_with_its_beginning_unless_the_driver_was_lo
     saved = {"gpu0": replace(COUNTED, uncorrectable_total=2), "gpu1": replace(COUNTED, uncorrectable_total=7)}
     now = {gpu: replace(COUNTED, uncorrectable_total=3) for gpu in ("gpu0", "gpu1", "gpu2")}
     assert counted_from(saved, now) == {"gpu0": saved["gpu0"], "gpu1": now["gpu1"], "gpu2": now["gpu2"]}
+
+
+def test_gpus_are_let_go_of_and_then_read_again() -> None:
+    for watts, changed in ((700.0, []), (600.0, ["power limit was 700 and is 600"])):
+        host = Host()
+        made, state = ground(host)
+        made.look()
+        host.watts, host.living = watts, ("gpu0", "gpu1", "gpu2")
+        made.look_again()
+        assert host.ended == ["gpu0", "gpu1", "gpu2"]
+        assert [one["changes"] for one in state.settings] == [changed] * 3
+        assert state.notes == [f"GPU {i}: not as it was found: {why}" for i in range(3) for why in changed]
+
+
+def test_what_stands_in_for_a_gpu_has_no_settings() -> None:
+    made, state = ground()
+    state.backend = "sim"
+    made.look()
+    made.look_again()
+    assert state.settings == []
+
+
+@pytest.mark.parametrize(("level", "why"), [("idle", "gave way: GPU 2 is used by process 77"), ("smoke", "")])
+def test_only_an_idle_run_gives_way(level: str, why: str) -> None:
+    stop = Stop()
+    ground(stop=stop, level=level)[0].give_way()
+    assert (stop.asked, stop.why) == (bool(why), why)
