@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from itertools import takewhile
 
+from burnin.asking import convicted
 from burnin.like import Aim, Toward, toward
 from burnin.schedule import Done, Kind, Plan, Slice, next_slice, planned_seconds
 from burnin.session import Session, Task, common_seed, merge
@@ -108,18 +109,23 @@ class Course:
         else:
             work = self.works[slice_.test]
             first = sum(one.rounds for one in done if one.slice.test == slice_.test)
-            found = self.session(work.declaration).carry_out(self._task(work, slice_, first=first))
+            before = sum(one.slice.kind is Kind.LIKE and one.slice.test == slice_.test for one in done)
+            task = self._task(work, slice_, first=first, before=before)
+            found = self.session(work.declaration).carry_out(task)
         if found is not None:
             self.take(found)
         return found
 
-    def _task(self, work: Work, slice_: Slice, *, first: int) -> Task:
+    def _task(self, work: Work, slice_: Slice, *, first: int, before: int) -> Task:
+        """The task of a slice, after `first` rounds of the test and `before` directed slices of it."""
         declaration, effort, aim = work.declaration, work.effort, self._aim(slice_)
         whole = slice_.kind is Kind.PASS
         if not whole:
             effort = replace(effort, rounds=1, seconds=0.0 if self.stand_in else slice_.seconds)
         elif self.plan.turns:
             effort = replace(effort, seconds=0.0)  # the turns fill the time
+        seeds = aim.seeds if aim is not None else ()
+        turned = before % max(1, len(seeds))
         aimed = tuple(case for case in work.cases if aim is not None and case.name in aim.cases)
         return Task(
             test=declaration.id,
@@ -130,7 +136,8 @@ class Course:
             inject=self.inject,
             seed=self.plan.seed,
             first=first,
-            again=aim.seeds if aim is not None else (),
+            again=seeds[turned:] + seeds[:turned],
+            known=frozenset() if whole else convicted(self.state.evidence),
             common=whole and declaration.common and not declaration.exact,
             examine=not declaration.together,
         )

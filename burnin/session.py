@@ -129,7 +129,7 @@ class Session:
         if task.common and self.living:
             evidence = self._round(task, evidence, iteration, common_seed(task.test))
         for _ in range(len(self.devices)):  # each retest covers at least one GPU more
-            wanted = retests_needed(evidence)
+            wanted = retests_needed(evidence, task.known)
             if not wanted or not self.living:
                 break
             evidence = self._retest(task, evidence, wanted)
@@ -247,7 +247,7 @@ class Session:
     def _examine(self, task: Task, evidence: Evidence) -> Evidence:
         """Let every GPU that was wrong find the wrong elements of one of its results."""
         found: dict[str, Examined] = {}
-        wrongs = {wrong.gpu: wrong for wrong in worth_examining(evidence) if wrong.gpu in self.living}
+        wrongs = {wrong.gpu: wrong for wrong in worth_examining(evidence, task.known) if wrong.gpu in self.living}
 
         def heard(gpu: str, answer: Answer) -> None:
             if answer.get("elements") is not None:
@@ -289,7 +289,7 @@ def _seed(task: Task, iteration: int) -> int:
     """The seed of a round: a new one, or in every second round of a directed task one that failed before."""
     turn = iteration - task.first
     if task.again and turn % 2 == 0:
-        return task.again[(task.first + turn // 2) % len(task.again)]
+        return task.again[turn // 2 % len(task.again)]
     return round_seed(task.seed, task.test, iteration)
 
 

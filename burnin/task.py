@@ -30,6 +30,8 @@ class Task:
     """Number of its first round: rounds that were done before have others, and so other seeds."""
     again: tuple[int, ...] = ()
     """Seeds that every second round takes in turn, in place of new ones."""
+    known: frozenset[str] = frozenset()
+    """GPUs that are known to be bad: they are neither asked again nor examined when they are wrong once more."""
     retests: int = RETESTS
     common: bool = False
     """Whether to compute one round more, on inputs that all hosts share."""

@@ -137,11 +137,12 @@ AIM = Aim(test="int", cases=("two",), seeds=(7, 8), gpus=("gpu1",), celsius=70.0
 
 def test_a_directed_slice_repeats_cases_and_seeds_at_the_temperature_of_the_failure() -> None:
     fake = Fake()
-    made, kept = course(fake, replace(PLAN, like=("int",)), aims=(AIM,))
+    made, kept = course(fake, replace(PLAN, like=("int",), seconds=400.0), aims=(AIM,))
     made.go(())
     like = [task for task in fake.tasks if task.again]
     assert {task.test for task in like} == {"int"}
-    assert all([case.name for case in task.cases] == ["two"] and task.again == (7, 8) for task in like)
+    assert all([case.name for case in task.cases] == ["two"] for task in like)
+    assert [task.again for task in like[:3]] == [(7, 8), (8, 7), (7, 8)]
     kinds = [one.slice.kind for one in kept[-1]]
     assert Kind.WARM in kinds
     assert kinds.index(Kind.WARM) < kinds.index(Kind.LIKE)
