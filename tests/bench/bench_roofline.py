@@ -83,6 +83,8 @@ def arguments() -> argparse.Namespace:
     what.add_argument("--measure", type=Path, metavar="JSON", help="measure on the first GPU")
     what.add_argument("--fit", type=Path, metavar="JSON", help="fit to the shapes that are not held out, and score")
     what.add_argument("--score", type=Path, metavar="JSON", help="score the part's file as it is")
+    parser.add_argument("--backend", choices=("cuda", "cpu"), default="cuda", help="cpu: to try the measuring half")
+    parser.add_argument("--size-max", type=int, default=1 << 20, help="leave out products with a larger m, n or k")
     parser.add_argument("--part", help="name of the part")
     parser.add_argument("--into", type=Path, help="file of the part, whose block `fitted` is replaced")
     parser.add_argument("--rounds", type=int, default=14, help="passes of the search")
@@ -133,13 +135,15 @@ def measured(args: argparse.Namespace) -> int:
     import torch  # noqa: PLC0415 - fitting and scoring do without
     from roofline_measure import measure  # noqa: PLC0415
 
-    if not torch.cuda.is_available():
+    if args.backend == "cuda" and not torch.cuda.is_available():
         print("bench_roofline: no GPU", file=sys.stderr)
         return 3
-    todo = list(wanted())
+    todo = [one for one in wanted() if max(one.m, one.n, one.k) <= args.size_max]
+    if args.backend == "cpu":
+        todo = [one for one in todo if not one.dtype.startswith("fp8")]  # takes minutes there
     held = sum(held_out(one.name) for one in todo)
     print(f"{len(todo)} products, {held} of them held out", file=sys.stderr)
-    report = measure(todo, path=args.measure, deadline_s=args.deadline, seed=args.seed)
+    report = measure(todo, backend=args.backend, path=args.measure, deadline_s=args.deadline, seed=args.seed)
     print(
         f"{len(report['points'])} measured, {len(report['skipped'])} skipped, settings kept: {report['settings_kept']}"
     )

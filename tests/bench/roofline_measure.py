@@ -35,20 +35,21 @@ GRAPH_MAX = 200
 """Launches in one graph."""
 
 
-def measure(todo: list[Wanted], *, path: Path, deadline_s: float, seed: int) -> dict[str, Any]:
+def measure(todo: list[Wanted], *, backend: str, path: Path, deadline_s: float, seed: int) -> dict[str, Any]:
     """Measure in random order until the deadline; what is measured so far is written after every shape."""
-    device = torch.device("cuda", 0)
-    uuid = f"GPU-{torch.cuda.get_device_properties(0).uuid}"
-    sensors, reader = Sensors(uuid), open_reader("cuda", uuid)
+    cuda = backend == "cuda"
+    device = torch.device("cuda", 0) if cuda else torch.device("cpu")
+    uuid = f"GPU-{torch.cuda.get_device_properties(0).uuid}" if cuda else ""
+    sensors, reader = Sensors(uuid), open_reader(backend, uuid)
     report: dict[str, Any] = {
-        "gpu": torch.cuda.get_device_name(),
-        "units": torch.cuda.get_device_properties(0).multi_processor_count,
+        "gpu": torch.cuda.get_device_name() if cuda else "cpu",
+        "units": torch.cuda.get_device_properties(0).multi_processor_count if cuda else None,
         "driver": sensors.driver(),
         "torch": torch.__version__,
         "date": time.strftime("%Y-%m-%d", time.gmtime()),
         "settings": sensors.settings(),
         "copy_bytes_per_second": _copy_rate(device),
-        "idle_watts": _idle_watts(sensors),
+        "idle_watts": _idle_watts(sensors) if cuda else None,
         "points": [],
         "skipped": [],
     }
@@ -72,11 +73,10 @@ def measure(todo: list[Wanted], *, path: Path, deadline_s: float, seed: int) -> 
 def _point(one: Wanted, device: torch.device, reader: Any, sensors: Sensors) -> dict[str, Any]:
     """One product: the faster of its layouts, sustained."""
     with strict_math(tf32=one.dtype == "tf32"):
-        layouts = {name: _captured(launch) for name, launch in _layouts(one, device).items()}
-        probe = {name: min(_blocks(graph, PROBE_S, count)) for name, (graph, count) in layouts.items()}
+        batches = {name: Batch(launch, device) for name, launch in _layouts(one, device).items()}
+        probe = {name: min(batch.blocks(PROBE_S)) for name, batch in batches.items()}
         layout = min(probe, key=probe.__getitem__)
-        graph, count = layouts[layout]
-        _blocks(graph, SETTLE_S, count)
+        batches[layout].blocks(SETTLE_S)
         clocks, limits = [], set()
 
         def look() -> None:
@@ -85,7 +85,7 @@ def _point(one: Wanted, device: torch.device, reader: Any, sensors: Sensors) -> 
             limits.update(now.limits)
 
         with watching(sensors) as samples:
-            blocks = _blocks(graph, MEASURE_S, count, look)
+            blocks = batches[layout].blocks(MEASURE_S, look)
     seen = [clock for clock in clocks if clock is not None]
     return {
         "name": one.name,
@@ -146,49 +146,63 @@ def _fill(operand: torch.Tensor, data: str, key: int) -> None:
             fill_normal(operand, key)
 
 
-def _captured(launch: Callable[[], object]) -> tuple[Any, int]:
-    """A graph of some launches, and how many."""
-    stream = torch.cuda.Stream()
-    stream.wait_stream(torch.cuda.current_stream())
-    with torch.cuda.stream(stream):
-        for _ in range(3):
-            launch()
-        begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
-        begin.record()
-        launch()
-        end.record()
-    torch.cuda.current_stream().wait_stream(stream)
-    torch.cuda.synchronize()
-    count = max(1, min(GRAPH_MAX, int(GRAPH_S / max(1e-6, begin.elapsed_time(end) / 1e3))))
-    graph = torch.cuda.CUDAGraph()
-    with torch.cuda.graph(graph):
-        for _ in range(count):
-            launch()
-    return graph, count
+class Batch:
+    """Some launches of one product, which run without the host: on a GPU a captured graph of them."""
 
+    def __init__(self, launch: Callable[[], object], device: torch.device) -> None:
+        """Warm up, and choose how many launches make a batch."""
+        self._cuda = device.type == "cuda"
+        if not self._cuda:
+            self._count, self._run = 1, launch
+            return
+        stream = torch.cuda.Stream()
+        stream.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(stream):
+            for _ in range(3):
+                launch()
+            begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+            begin.record()
+            launch()
+            end.record()
+        torch.cuda.current_stream().wait_stream(stream)
+        torch.cuda.synchronize()
+        self._count = max(1, min(GRAPH_MAX, int(GRAPH_S / max(1e-6, begin.elapsed_time(end) / 1e3))))
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph):
+            for _ in range(self._count):
+                launch()
+        self._run = graph.replay
 
-def _blocks(graph: Any, seconds: float, count: int, look: Callable[[], None] = lambda: None) -> list[float]:
-    """Seconds a launch of blocks that run without a pause for so long: the next is queued while one runs."""
-    ends = [torch.cuda.Event(enable_timing=True)]
-    ends[0].record()
-    began = time.perf_counter()
-    while time.perf_counter() - began < seconds or len(ends) <= BLOCKS_MIN:
-        graph.replay()
-        ends.append(torch.cuda.Event(enable_timing=True))
-        ends[-1].record()
-        if len(ends) > 2:
-            ends[-2].synchronize()
-        look()
-    ends[-1].synchronize()
-    return [a.elapsed_time(b) / 1e3 / count for a, b in itertools.pairwise(ends)]
+    def blocks(self, seconds: float, look: Callable[[], None] = lambda: None) -> list[float]:
+        """Seconds a launch of each batch; they run for so long without a pause, the next is queued while one runs."""
+        ends = [self._mark()]
+        began = time.perf_counter()
+        while time.perf_counter() - began < seconds or len(ends) <= BLOCKS_MIN:
+            self._run()
+            ends.append(self._mark())
+            if self._cuda and len(ends) > 2:
+                ends[-2].synchronize()
+            look()
+        if not self._cuda:
+            return [(after - before) / self._count for before, after in itertools.pairwise(ends)]
+        ends[-1].synchronize()
+        return [before.elapsed_time(after) / 1e3 / self._count for before, after in itertools.pairwise(ends)]
+
+    def _mark(self) -> Any:
+        if not self._cuda:
+            return time.perf_counter()
+        event = torch.cuda.Event(enable_timing=True)
+        event.record()
+        return event
 
 
 def _copy_rate(device: torch.device) -> float:
-    """Bytes a second, read and written, of a copy of 2 GiB on the device."""
-    source, target = (torch.empty(1 << 31, dtype=torch.uint8, device=device) for _ in range(2))
+    """Bytes a second, read and written, of a copy on the device, of 2 GiB on a GPU."""
+    size = 1 << 31 if device.type == "cuda" else 1 << 20
+    source, target = (torch.empty(size, dtype=torch.uint8, device=device) for _ in range(2))
     source.fill_(1)
-    graph, count = _captured(lambda: target.copy_(source))
-    return 2 * source.numel() / statistics.median(_blocks(graph, MEASURE_S, count))
+    batch = Batch(lambda: target.copy_(source), device)
+    return 2 * source.numel() / statistics.median(batch.blocks(MEASURE_S))
 
 
 def _idle_watts(sensors: Sensors) -> float:

@@ -131,3 +131,18 @@ def test_few_points_are_never_taken_for_a_score(bench: SimpleNamespace, tmp_path
     assert written is not None
     assert written.error_p90 is None
     assert written.verified.points == 17
+
+
+def test_the_measuring_half_runs_and_writes_what_the_fit_reads(bench: SimpleNamespace, tmp_path: Path) -> None:
+    """On the CPU: what it measures there means nothing."""
+    out = tmp_path / "cpu.json"
+    arguments = ["--measure", out, "--backend", "cpu", "--size-max", "512"]
+    script = [sys.executable, BENCH / "bench_roofline.py", *arguments]
+    done = subprocess.run(script, capture_output=True, text=True, check=False, cwd=BENCH.parents[1], timeout=100)
+    assert done.returncode == 0, done.stderr[-2000:]
+    report = json.loads(out.read_text())
+    points = bench.roofline_fit.points_of(report)
+    assert {point.name for point in points} == {"bf16 256x256x256", "bf16 512x512x512"}
+    assert all(point.seconds > 0 and point.clock_hertz is None for point in points)
+    assert report["skipped"] == []
+    assert report["copy_bytes_per_second"] > 0

@@ -13,8 +13,32 @@ from burnin.parts.reading import PartError, parse
 NAMES = ("b200", "h100", "h200", "mi300x", "mi325x", "mi350x", "mi355x")
 
 
+FITTED = """fitted:
+  verified: {date: "2026-11-30", driver: "1", torch: "2", points: 17}
+  error_p90: null
+  clock_hertz: 1.74e+9
+  launch_seconds: 4.41e-6
+  fill_clocks: null
+  tile_clocks: null
+  l2_bytes_per_second: null
+  hbm_share: 0.9
+  copy_share: 0.9
+  softness: null
+  unaligned: {2: 0.2}
+  power: null
+  data: {normal: 1.0}
+  dtypes:
+    tf32:
+      share: 0.9
+      watts: null
+"""
+
+
 def text(name: str) -> str:
-    return (resources.files("burnin.parts") / f"{name}.yaml").read_text(encoding="utf-8")
+    """A part's file, with a block of fitted constants that no new measurement changes."""
+    whole = (resources.files("burnin.parts") / f"{name}.yaml").read_text(encoding="utf-8")
+    head, _, rest = whole.partition("\nfitted:")
+    return f"{head}\n{FITTED}peer_fitted:{rest.partition('peer_fitted:')[2]}"
 
 
 def test_the_parts_of_the_shelf_are_read_and_found_in_any_case_of_letters() -> None:
@@ -92,6 +116,8 @@ BROKEN = [
     ("tdp_watts: [700, sheet]", "tdp_watts: [.inf, sheet]", "tdp_watts: inf is out of range"),
     ("tdp_watts: [700, sheet]", "tdp_watts: [.nan, sheet]", "tdp_watts: nan is out of range"),
     ("vendor: nvidia", "vendor: nvidia\ncolour: green", "unknown: colour"),
+    ("{normal: 1.0}", "{normal: 1.0, normal: 2.0}", "normal stands twice"),
+    ("softness: null", "softness: 0.5", "softness: at least 1"),
     ("topology: switch", "topology: bus", "switch or mesh, not 'bus'"),
     ("hbm_share: 0.", "hbm_share: 1.", "is a share, at most 1"),
     ("clock_hertz: 1.74e+9", "clock_hertz: 2.74e+9", "is above clock_max_hertz"),

