@@ -118,7 +118,8 @@ class Ground:
         self._children.ask_aside(LOOKOUT, Lookout(backend=self._state.backend, gpus=gpus, own=own), heard)
 
     def look(self) -> None:
-        """Remember how the GPUs are set, before anything holds them; nothing on stand-ins."""
+        """Let go of what listed the devices, and remember how the GPUs are set; nothing on stand-ins."""
+        self._children.end(HOST)
         if self._state.backend == "cuda":
             self._found = self._settings()
 
@@ -128,13 +129,15 @@ class Ground:
             return
         for gpu in self._children.living:
             self._children.end(gpu)
-        self._children.start(HOST, {"backend": self._state.backend})
         self._state.settings = compared(self._found, self._settings())
         index = {device.gpu: device.index for device in self._state.devices}
         for one in self._state.settings:
             self._state.notes += [f"GPU {index[one['gpu']]}: not as it was found: {why}" for why in one["changes"]]
 
     def _settings(self) -> dict[str, Settings]:
+        """Read by a process that has asked torch for nothing, and so holds no memory of a GPU."""
         gpus = tuple(device.gpu for device in self._state.devices)
+        self._children.start(HOST, {"backend": self._state.backend})
         answer = self._ask(Look(backend=self._state.backend, gpus=gpus), "settings")
+        self._children.end(HOST)
         return {gpu: made(Settings, fields) for gpu, fields in part(answer, "found").items()} if answer else {}

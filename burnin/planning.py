@@ -16,6 +16,11 @@ AGAIN = "selftest"
 """What fills the time of a level without tests of its own: further planted faults."""
 
 
+END_S, END_RATIO = 2.0, 0.05
+"""What a run does after its last slice: counters, letting GPUs go, looking how they are set; at most this, and at most
+this share of its time."""
+
+
 def fills(options: Options, backend: str) -> bool:
     """Whether a run takes turns until its time is over.
 
@@ -73,7 +78,7 @@ def plan_of(options: Options, backend: str, tests: Sequence[str]) -> Plan:
     return Plan(
         once=tuple(tests),
         turns=turns,
-        seconds=seconds,
+        seconds=seconds - (min(END_S, END_RATIO * seconds) if backend == "cuda" else 0.0),
         slice_seconds=min(SLICE_MAX_S, seconds / TURNS_MIN),
         seed=options.seed,
         cycle=CYCLE if turns and CYCLE in tests else "",

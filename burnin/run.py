@@ -149,9 +149,8 @@ class _Runner:
         self._about = about(options, state.devices, state.versions, state.backend)
         self._kept = self._keeping.resumed(self._about)
         self._limit_time()
-        ground.look()
         ground.check_cores(self._declarations)
-        self._children.end(HOST)
+        ground.look()
         self._start(ordinals)
         session = self._session = Session(
             self._children,
@@ -221,6 +220,7 @@ class _Runner:
 
         def session_of(declaration: Declaration) -> Session:
             if declaration.together and state.backend != "sim":  # simulated links need no second process
+                session.rest(0.0)  # the processes that are joined need memory, too, and a march has taken nearly all
                 self._session = self._ganged()
             else:
                 self._session = session

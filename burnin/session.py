@@ -140,7 +140,7 @@ class Session:
         return evidence
 
     def rest(self, seconds: float) -> dict[str, float | None]:
-        """Leave all GPUs alone for so long: GPU → its temperature then, in °C; None where it is not read."""
+        """Give memory back, leave all GPUs alone for so long: GPU → its temperature then, in °C; None: not read."""
         celsius: dict[str, float | None] = {}
 
         def heard(gpu: str, answer: Answer) -> None:

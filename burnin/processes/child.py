@@ -4,6 +4,7 @@ It ends when its parent does: at the end of the line, and by the kernel's parent
 """
 
 import ctypes
+import gc
 import os
 import signal
 import socket
@@ -139,6 +140,9 @@ class _Service:
                 return {"users": settings.watch(backend, gpus, own, alive=self._alive)}
 
     def _rest(self, seconds: float) -> dict[str, Any]:
+        if self._backend == "cuda":  # what is kept for the next allocation here is missing elsewhere
+            gc.collect()
+            torch.cuda.empty_cache()
         rest(self._context(None), seconds)
         self._begin()
         assert self._watch is not None  # noqa: S101 - it has just begun

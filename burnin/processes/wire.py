@@ -94,7 +94,7 @@ class CheckCores:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rest:
-    """Leave this GPU alone for so long. Answer: what it feels then, `felt`."""
+    """Give memory back and leave this GPU alone for so long. Answer: what it feels then, `felt`."""
 
     seconds: float
 
