@@ -16,8 +16,8 @@ from burnin.exposure import read
 from burnin.processes.children import Children
 from burnin.processes.wire import Discover, Rest
 from burnin.stop import Stop, StoppedError
-from tests.burnin.test_kills import offspring
-from tests.burnin.test_resume import RUN, burn, living
+from tests.burnin.test_kills import offspring, role
+from tests.burnin.test_resume import RUN, all_gone, burn
 
 SIM = ("--backend", "sim", "--gpus", "2", "--seed", "5")
 
@@ -37,9 +37,24 @@ def test_an_idle_run_gives_way_at_once_and_keeps_the_record_of_what_it_did(tmp_p
     out, _ = process.communicate(timeout=10)  # two seconds, on a machine that is not busy with other tests
     report = json.loads(out)
     assert (process.returncode, report["verdict"], report["why"]) == (3, "not_judged", "stopped by SIGTERM")
-    assert not living(started)
+    assert all_gone(started)
     assert {gpu for gpu, _ in read(exposure)} == {"SIM-h01-00", "SIM-h01-01"}
     assert all(seconds > 0 for seconds in read(exposure).values())
+
+
+def test_a_process_that_hangs_does_not_outlive_a_run_that_is_stopped() -> None:
+    process = subprocess.Popen(
+        [*RUN, *SIM, "--test", "int", "--for", "30d"], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
+    assert process.stderr is not None
+    assert any('"test": "int"' in line for line in iter(process.stderr.readline, ""))
+    started = offspring(process.pid)
+    hung = next(pid for pid in started if role(pid) == "child")
+    os.kill(hung, signal.SIGSTOP)
+    os.kill(process.pid, signal.SIGTERM)
+    out, err = process.communicate(timeout=10)
+    assert (process.returncode, json.loads(out)["why"], "Traceback" in err) == (3, "stopped by SIGTERM", False)
+    assert all_gone(started)
 
 
 def test_exposure_adds_up_over_runs(tmp_path: Path) -> None:
