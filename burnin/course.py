@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from itertools import takewhile
 
 from burnin.asking import convicted
-from burnin.like import Aim, Toward, toward
+from burnin.like import Aim, Toward, near, toward
 from burnin.schedule import Done, Kind, Plan, Slice, next_slice, planned_seconds
 from burnin.session import Session, Task, common_seed, merge
 from burnin.spec import Case, Inject
@@ -60,6 +60,7 @@ class Course:
 
     def go(self, done: tuple[Done, ...]) -> None:
         """Do all that is left of the plan after `done`. Raises StoppedError."""
+        self.state.done = done
         while (slice_ := next_slice(self.plan, done, self._now_s(done))) is not None:
             begun_s = self.elapsed_s()
             slice_ = self._warm_enough(slice_, done)
@@ -72,6 +73,9 @@ class Course:
             casts = [cast for cast in found.casts if cast.test == test and not cast.retest]
             rounds = len({(cast.ballot.iteration, cast.ballot.seed) for cast in casts})
             done += (Done(slice=slice_, elapsed_s=elapsed_s, rounds=rounds),)
+            self.state.done = done
+            if (aim := self._aim(slice_)) is not None:
+                self.state.aimed[test] = near(aim, casts)
             self.keep(done, found)
 
     def take(self, found: Evidence) -> None:

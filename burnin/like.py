@@ -15,6 +15,8 @@ from statistics import mean
 from typing import Any
 
 from burnin.spec import SCHEMA, SpecError
+from burnin.verdict.evidence import Cast
+from burnin.verdict.health import together
 
 BYTES_MAX = 64 << 20
 CASES_MAX, SEEDS_MAX = 64, 64
@@ -115,3 +117,17 @@ def toward(aim: Aim, celsius: Mapping[str, float | None], tries: int) -> Toward:
     if max(felt) < aim.celsius - NEAR_CELSIUS:
         return Toward.WORK
     return Toward.REST if max(felt) > aim.celsius + NEAR_CELSIUS else Toward.HERE
+
+
+def near(aim: Aim, casts: Collection[Cast]) -> str:
+    """How near a slice came to what failed, in words: temperature and power of the GPUs in question, then and now."""
+    mine = [cast for cast in casts if cast.gpu in aim.gpus] or list(casts)
+    felt = together([cast.felt for cast in mine if cast.felt is not None])
+    parts = []
+    for was, now, unit in (
+        (aim.celsius, felt.temperature_celsius, "°C"),
+        (aim.watts, felt.power_watts, "W"),
+    ):
+        if was is not None:
+            parts.append(f"{now.mean:.0f} {unit} now, {was:.0f} {unit} then" if now else f"{was:.0f} {unit} then")
+    return f"directed at {aim.test}: {'; '.join(parts) or 'neither temperature nor power is known of then'}"

@@ -79,6 +79,7 @@ def build(result: Result) -> dict[str, Any]:
         ],
         "ballots": host_ballots(result.evidence),
         "notes": list(result.notes),
+        "schedule": _schedule(result),
         "settings": [dict(one) for one in result.settings],
         "vote_key": ",".join(keys),
         "versions": dict(sorted(result.versions.items())),
@@ -164,6 +165,18 @@ def _gpu(result: Result, verdict: GpuVerdict) -> dict[str, Any]:
         "sku": device.sku,
         "vote_key": device.vote_key,
     }
+
+
+def _schedule(result: Result) -> list[dict[str, Any]]:
+    """What the time was spent on: (kind, test) with its slices, rounds and seconds, in the order of the first slice."""
+    told: dict[tuple[str, str], dict[str, Any]] = {}
+    for one in result.done:
+        at = (one.slice.kind.value, one.slice.test)
+        row = told.setdefault(at, {"kind": at[0], "test": at[1], "slices": 0, "rounds": 0, "elapsed_s": 0.0})
+        row["slices"] += 1
+        row["rounds"] += one.rounds
+        row["elapsed_s"] = round(row["elapsed_s"] + one.elapsed_s, 3)
+    return list(told.values())
 
 
 def _clean(result: Result) -> dict[str, Any]:

@@ -8,6 +8,7 @@ from burnin.options import Options
 from burnin.parts.reading import PartError
 from burnin.parts.shelf import every
 from burnin.roofline.cases import Model
+from burnin.schedule import Done
 from burnin.spec import Device, Verdict
 from burnin.tests import Declaration
 from burnin.verdict.evidence import Death, Evidence
@@ -44,6 +45,8 @@ class Result:
     versions: Mapping[str, str]
     settings: tuple[Mapping[str, Any], ...] = ()
     """How each GPU was set before and after, see `burnin.verdict.settings.compared`; nothing where that is not read."""
+    done: tuple[Done, ...] = ()
+    """The slices of the schedule that ended."""
 
 
 @dataclass(slots=True)
@@ -60,6 +63,9 @@ class State:
     notes: list[str] = field(default_factory=list)
     versions: dict[str, str] = field(default_factory=dict)
     settings: list[dict[str, Any]] = field(default_factory=list)
+    done: tuple[Done, ...] = ()
+    aimed: dict[str, str] = field(default_factory=dict)
+    """Test → how near a directed run came to the failure that it was to repeat, in words."""
 
 
 def _note_missing(state: State, declaration: Declaration) -> None:
@@ -113,7 +119,8 @@ def conclude(
         own=state.own,
         test_elapsed_s=state.test_elapsed_s,
         not_run=tuple(state.not_run),
-        notes=(*state.notes, *remarks(evidence, expected)),
+        notes=(*state.notes, *state.aimed.values(), *remarks(evidence, expected)),
         versions=state.versions,
         settings=tuple(state.settings),
+        done=state.done,
     )

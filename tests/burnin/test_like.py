@@ -1,14 +1,17 @@
 """Directed runs: what a report says of a failure, and how warm a GPU is to be."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from burnin.like import TRIES_MAX, Aim, Toward, aims, read, toward
+from burnin.like import TRIES_MAX, Aim, Toward, aims, near, read, toward
 from burnin.spec import SCHEMA, SpecError
 from burnin.tests import TESTS
+from burnin.verdict.health import Felt, Spread
+from tests.burnin.judge_evidence import votes
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "burnin"
 
@@ -89,3 +92,15 @@ def test_the_gpu_that_failed_is_brought_to_its_temperature(
     celsius: dict[str, float | None], tries: int, step: Toward
 ) -> None:
     assert toward(AIM, celsius, tries) is step
+
+
+def test_how_near_a_slice_came_is_told() -> None:
+    celsius, watts = Spread(min=60, mean=68.0, max=70), Spread(min=1, mean=650.0, max=9)
+    warm = Felt(temperature_celsius=celsius, power_watts=watts, readings=1)
+    casts = [replace(cast, felt=warm if cast.gpu == "gpu1" else Felt()) for cast in votes(2, {})]
+    aim = replace(AIM, gpus=("gpu1",), watts=690.0)
+    assert near(aim, casts) == "directed at int: 68 °C now, 70 °C then; 650 W now, 690 W then"
+    assert near(replace(aim, gpus=("gpu0",)), casts) == "directed at int: 70 °C then; 690 W then"
+    assert near(replace(aim, celsius=None, watts=None), casts).endswith(
+        "neither temperature nor power is known of then"
+    )

@@ -15,7 +15,7 @@ import pytest
 TOP = {
     "schema", "verdict", "exit_code", "why", "level", "backend", "host", "seed", "started_at_s", "elapsed_s",
     "culprits", "gpus", "tests", "not_run", "signatures", "signatures_total", "injected", "deaths", "notes", "vote_key",
-    "versions", "ballots", "clean", "settings",
+    "versions", "ballots", "clean", "settings", "schedule",
 }  # fmt: skip
 ENTRIES = {
     "culprits": {"gpu", "index", "class", "why"},
