@@ -10,6 +10,8 @@ from dataclasses import dataclass, field
 HARD_RATIO, HARD_MORE_S = 0.2, 15.0
 """A level that takes longer by more than this share of its time, and by more than these seconds (a host that was just
 booted reads its libraries from a cold disk), is ended and not judged: at 90 s for `smoke`, which a job waits for."""
+PATIENCE_RATIO = 1.5
+"""Of a level's time: stand-ins for a GPU, which no time limit ends, and a restart in the middle are in it."""
 SLICE_MAX_S = 60.0
 """No turn of a test plans for more: whatever ends a run takes at most one turn's work with it."""
 TURNS_MIN = 20
@@ -37,6 +39,11 @@ class Level:
     def hard_seconds(self) -> float:
         """When the level is ended, whatever it is doing."""
         return self.seconds + max(HARD_RATIO * self.seconds, HARD_MORE_S)
+
+    @property
+    def patience_seconds(self) -> float:
+        """After how long whoever ordered it may take it for lost."""
+        return PATIENCE_RATIO * self.seconds
 
     @property
     def slice_seconds(self) -> float:

@@ -26,7 +26,7 @@ _WITH_REPORT = (0, 1, 3)
 _GRACE_S = 1.5
 """From SIGTERM to SIGKILL; the agent itself has two seconds to end."""
 _STDERR_BYTES_KEPT = 4096
-_DEADLINE_MIN_S, _DEADLINE_RATIO = 1800.0, 1.5
+_DEADLINE_MIN_S = 1800.0
 RESUME = ".resume"
 """Ends the name of the file beside a report in which a long burn-in notes how far it is."""
 
@@ -112,7 +112,7 @@ class ProcessBurner:
         if self._config.deadline_seconds is not None:
             return self._config.deadline_seconds
         known = LEVELS.get(level)
-        return max(_DEADLINE_MIN_S, _DEADLINE_RATIO * known.seconds) if known is not None else _DEADLINE_MIN_S
+        return max(_DEADLINE_MIN_S, known.patience_seconds) if known is not None else _DEADLINE_MIN_S
 
     def _command(self, order: RunBurnin, part: Path, *, resume: Path) -> list[str]:
         config = self._config
