@@ -1,9 +1,10 @@
 """Evidence of hours, kept as small as that of minutes: what agreed is added up, what did not is kept. Pure, torch-free.
 
 Rounds of a case in which all GPUs agreed, and nobody said otherwise, become one: its first ballots, with the work of
-all of them. Whoever weighs the evidence finds the same GPUs wrong as before. Of rounds in which somebody was wrong, the
-first `KEPT` of each kind are kept as they are; what follows them tells nothing new and is left out, with its work: a
-GPU has then been wrong *at least* so many times.
+all of them; where a GPU is judged by its speed, the round in which it was fastest stays. Whoever weighs the evidence
+finds the same GPUs wrong as before. Of rounds in which somebody was wrong, the first `KEPT` of each kind are kept as
+they are; what follows them tells nothing new and is left out, with its work: a GPU has then been wrong *at least* so
+many times.
 """
 
 from collections import Counter, defaultdict
@@ -48,8 +49,15 @@ def condense(evidence: Evidence, *, apart: Container[int] = ()) -> Evidence:
         seen[kind] += not own
         if own or seen[kind] <= KEPT:
             kept |= {place: by_place[place] for place in places}
-    for several in alike.values():
-        for gpu in several[0].ballots:
+    for (test, case, *_), agreed in alike.items():
+        best = _best(agreed) if evidence.cases[test, case].slow_below else set()
+        kept |= {
+            place: by_place[place]
+            for at in best
+            for place in ((gpu, test, case, agreed[at].iteration, agreed[at].seed, False) for gpu in agreed[at].ballots)
+        }
+        several = [one for at, one in enumerate(agreed) if at not in best]
+        for gpu in several[0].ballots if several else ():
             said = [by_place[gpu, r.test, r.case, r.iteration, r.seed, r.retest] for r in several]
             kept[_at(gpu, said[0])] = _sum(said)
     casts = tuple(kept[place] for place in by_place if place in kept)
@@ -98,6 +106,16 @@ def _parted(one: Round) -> frozenset[tuple[str, int, bool]]:
     votes = {gpu: vote_of(gpu, one.ballots[gpu]) for gpu in sorted(one.ballots)}
     wrong = {gpu for gpu in votes if gpu in one.tally.dissenters or one.ballots[gpu].outside}
     return frozenset((gpu, groups.setdefault(vote, len(groups)), gpu in wrong) for gpu, vote in votes.items())
+
+
+def _best(agreed: Sequence[Round]) -> set[int]:
+    """Numbers of the rounds in which some GPU was at its fastest: by its best round, not its mean, a GPU is slow."""
+
+    def rate(number: int, gpu: str) -> float:
+        ballot = agreed[number].ballots[gpu]
+        return ballot.flops / ballot.elapsed_s if ballot.elapsed_s > 0 else 0.0
+
+    return {max(range(len(agreed)), key=lambda number: rate(number, gpu)) for gpu in agreed[0].ballots}
 
 
 def _sum(casts: Sequence[Cast]) -> Cast:

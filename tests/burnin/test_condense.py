@@ -68,11 +68,34 @@ def test_a_gpu_that_is_always_wrong_does_not_fill_the_memory() -> None:
 
 def test_what_other_hosts_compute_too_and_what_measured_more_stay_apart() -> None:
     measured = tuple(
-        replace(cast, ballot=replace(cast.ballot, facts=(("pulses", 1.0),))) for cast in votes(2, {}, iteration=9, seed=9)
+        replace(cast, ballot=replace(cast.ballot, facts=(("pulses", 1.0),)))
+        for cast in votes(2, {}, iteration=9, seed=9)
     )
     told = evidence(2, casts=many(2, 5, test=FLOAT) + votes(2, {}, test=FLOAT, iteration=7, seed=77) + measured)
     small = condense(told, apart={77})
     assert [cast.ballot.seed for cast in small.casts] == [1, 1, 77, 77, 9, 9]
+
+
+def test_the_best_rate_of_each_gpu_stays_what_it_was() -> None:
+    case = Case(test="rate", name="c", dtype="bf16", exact=False, rate_name="r", slow_below=0.9)
+    base = replace(evidence(3), cases={("rate", "c"): case})
+    seconds = {0: [5.0, 1.0, 5.0, 5.0, 5.0], 1: [5.0, 5.0, 5.0, 2.0, 5.0], 2: [3.0, 3.0, 3.0, 3.0, 3.0]}
+    casts = tuple(
+        replace(cast, ballot=replace(cast.ballot, elapsed_s=seconds[gpu][i]))
+        for i in range(5)
+        for gpu, cast in enumerate(votes(3, {}, test="rate", iteration=i, seed=i))
+    )
+
+    def best(told: Evidence) -> dict[str, float]:
+        gpus = {cast.gpu for cast in told.casts}
+        return {gpu: min(c.ballot.elapsed_s / c.ballot.flops for c in told.casts if c.gpu == gpu) for gpu in gpus}
+
+    whole = base.plus(casts=casts)
+    small = condense(whole)
+    assert best(small) == best(whole)
+    assert work(small) == work(whole)
+    assert len(small.casts) == 3 * 4
+    assert condense(small) == small
 
 
 def test_transfers_that_differed_within_their_bound_are_still_told() -> None:
