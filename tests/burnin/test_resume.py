@@ -69,7 +69,8 @@ def told(report: dict[str, Any]) -> dict[str, Any]:
         {key: value for key, value in test.items() if key in {"id", "verdict", "why", "class", "launches", "bytes"}}
         for test in report["tests"]
     ]
-    same = {key: report[key] for key in ("verdict", "why", "exit_code", "culprits", "gpus", "seed", "ballots")}
+    same = {key: report[key] for key in ("verdict", "why", "exit_code", "culprits", "seed", "ballots")}
+    same |= {"gpus": [[gpu[key] for key in ("gpu", "verdict", "class", "strikes", "why")] for gpu in report["gpus"]]}
     signatures = [(s["gpu"], s["test"], s["case"], s["seed"], s["tiles"], s["retest"]) for s in report["signatures"]]
     return same | {"tests": tests, "signatures": signatures, "total": report["signatures_total"]}
 
