@@ -64,15 +64,15 @@ class Course:
         while (slice_ := next_slice(self.plan, done, self._now_s(done))) is not None:
             begun_s = self.elapsed_s()
             slice_ = self._warm_enough(slice_, done)
-            found = self._carry_out(slice_, done)
-            if found is None:
+            carried = self._carry_out(slice_, done)
+            if carried is None:
                 return
+            found, rounds = carried
             test, elapsed_s = slice_.test, self.elapsed_s() - begun_s
             if test:
                 self.state.test_elapsed_s[test] = self.state.test_elapsed_s.get(test, 0.0) + elapsed_s
             casts = [cast for cast in found.casts if cast.test == test and not cast.retest]
-            rounds = len({(cast.ballot.iteration, cast.ballot.seed) for cast in casts})
-            done += (Done(slice=slice_, elapsed_s=elapsed_s, rounds=rounds),)
+            done += (Done(slice=slice_, elapsed_s=elapsed_s, rounds=rounds if casts else 0),)
             self.state.done = done
             if (aim := self._aim(slice_)) is not None:
                 self.state.aimed[test] = near(aim, casts)
@@ -102,9 +102,10 @@ class Course:
             return replace(slice_, kind=Kind.WARM, test=WARMING, seconds=STRETCH_S)
         return replace(slice_, kind=Kind.REST, test="", seconds=STRETCH_S) if step is Toward.REST else slice_
 
-    def _carry_out(self, slice_: Slice, done: tuple[Done, ...]) -> Evidence | None:
-        """The evidence of a slice; None when the run must not go on."""
+    def _carry_out(self, slice_: Slice, done: tuple[Done, ...]) -> tuple[Evidence, int] | None:
+        """The evidence of a slice and its rounds; None when the run must not go on."""
         found: Evidence | None
+        rounds = 1
         if slice_.kind is Kind.REST:
             self.resting.rest(slice_.seconds)
             found = replace(self.state.evidence, casts=(), proofs=(), examined=())
@@ -115,10 +116,13 @@ class Course:
             first = sum(one.rounds for one in done if one.slice.test == slice_.test)
             before = sum(one.slice.kind is Kind.LIKE and one.slice.test == slice_.test for one in done)
             task = self._task(work, slice_, first=first, before=before)
-            found = self.session(work.declaration).carry_out(task)
-        if found is not None:
-            self.take(found)
-        return found
+            session = self.session(work.declaration)
+            found = session.carry_out(task)
+            rounds = session.rounds
+        if found is None:
+            return None
+        self.take(found)
+        return found, rounds
 
     def _task(self, work: Work, slice_: Slice, *, first: int, before: int) -> Task:
         """The task of a slice, after `first` rounds of the test and `before` directed slices of it."""

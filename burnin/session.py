@@ -28,11 +28,12 @@ from burnin.spec import Case, Device, Inject, Proof
 from burnin.task import Crew, Task
 from burnin.telling.progress import Progress
 from burnin.tests import Declaration
+from burnin.verdict.condense import condense
 from burnin.verdict.evidence import Cast, Evidence, Examined, Shown
 from burnin.verdict.opinions import INPUTS_MAX
 from burnin.verdict.weigh import Input
 
-__all__ = ["Crew", "Session", "Task", "common_seed", "merge", "round_seed"]
+__all__ = ["CASTS_MAX", "Crew", "Session", "Task", "common_seed", "merge", "round_seed"]
 
 COMMON_SEED = 0
 """Stands in for the run's seed in one round of each float test, so that hosts can compare what their GPUs agree on."""
@@ -40,6 +41,8 @@ START_IN_S = 0.25
 """How long GPUs that are to begin in step have to make their inputs; one that takes longer joins in later, in phase."""
 REST_LIMIT_S = 60.0
 """A process that does not answer so long after its rest hangs."""
+CASTS_MAX = 1024
+"""Ballots of a task beyond which those that agree are added up."""
 EXAMINED_LAUNCHES = 100
 """Launches in which a GPU that was wrong may show it again: a fault of one launch in twenty is missed in 1 case of 170.
 """
@@ -79,6 +82,8 @@ class Session:
         """Test → why it has no cases here, as `list_cases` heard."""
         self.skipped: dict[str, tuple[Case, ...]] = {}
         """Test → its cases that cannot be computed here."""
+        self.rounds = 0
+        """Rounds that the last task did, without retests."""
         self.partial: Evidence | None = None
         """What the task in progress has found so far; a run that is stopped reports it."""
 
@@ -119,6 +124,7 @@ class Session:
         begun_s = self._monotonic()
         iteration = task.first
         self._progress.test(task.test, task.effort)
+        self.rounds = 0
         while self.living:
             evidence = self._round(task, evidence, iteration, _seed(task, iteration))
             iteration += 1
@@ -154,7 +160,11 @@ class Session:
     def _round(self, task: Task, evidence: Evidence, iteration: int, seed: int) -> Evidence:
         inputs = [((task.test, one.name, seed), iteration) for one in task.cases]
         evidence = self._vote(task, evidence, inputs, retest=False)
-        return self._prove(task, evidence, retest=False)
+        evidence = self._prove(task, evidence, retest=False)
+        self.rounds += 1
+        # A minute of ballots with all their tiles would take hundreds of megabytes.
+        many = len(evidence.casts) > CASTS_MAX
+        return condense(evidence, apart={common_seed(task.test)}) if many else evidence
 
     def _retest(self, task: Task, evidence: Evidence, wanted: tuple[Input, ...]) -> Evidence:
         self._progress.note(f"{task.test}: {len(wanted)} cases differ; asking {task.retests} times more")

@@ -32,6 +32,7 @@ class Fake:
     celsius: float = 40.0
     now_s: float = 0.0
     dead: bool = False
+    rounds: int = 0
 
     def carry_out(self, task: Task) -> Evidence:
         self.tasks.append(task)
@@ -46,6 +47,7 @@ class Fake:
                 bytes=1 << 13, flops=1, elapsed_s=1.0,
             )  # fmt: skip
             casts += [Cast(gpu=f"gpu{i}", test=task.test, ballot=ballot) for i in range(2)]
+        self.rounds = len(casts) // 2
         cases = {(task.test, case.name): case for case in task.cases}
         return Evidence(devices=devices(2), cases=cases, quotas={}, casts=tuple(casts))
 

@@ -11,6 +11,7 @@ import pytest
 from burnin.like import Aim
 from burnin.options import Options
 from burnin.run import run
+from burnin.session import CASTS_MAX
 from burnin.spec import FaultClass, Inject, Verdict
 from burnin.stop import Stop
 from burnin.telling.progress import Lines
@@ -237,3 +238,15 @@ def test_a_directed_run_repeats_the_seeds_that_failed_and_adds_up_what_agreed(mo
     casts = [cast for cast in good.evidence.casts if cast.test == "gemm.exact"]
     assert sum(cast.ballot.launches for cast in casts) == 3 * 2 * 21  # the pass, and twenty turns of two launches each
     assert len(casts) <= 3 * 4
+
+
+def test_a_task_of_many_rounds_is_added_up_on_the_way(burn: Runner) -> None:
+    tests = table("Honest")
+    tests["gemm.exact"] = replace(tests["gemm.exact"], efforts={"sim": Effort(launches=2, rounds=400)})
+    result = burn(tests)
+    casts = [cast for cast in result.evidence.casts if cast.test == "gemm.exact"]
+    assert result.judgement.verdict is Verdict.PASS
+    assert sum(cast.ballot.launches for cast in casts) == 3 * 2 * 400
+    assert len(casts) <= CASTS_MAX
+    (done,) = (one for one in result.done if one.slice.test == "gemm.exact")
+    assert done.rounds == 400
