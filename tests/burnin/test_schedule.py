@@ -12,6 +12,7 @@ from burnin.levels import LADDER, LEVELS, SLICE_MAX_S, Level
 from burnin.schedule import Done, Kind, Plan, next_slice, planned_seconds
 from burnin.tests import TESTS, chosen
 
+Draw = random.Random
 OWN_S = 8.0
 """What a run on an H200 takes before its first test: processes, self-test, the CPU (smoke's own report)."""
 ROUND_S = {
@@ -60,7 +61,7 @@ def plan_of(level: Level, seed: int = 1) -> Plan:
 @pytest.mark.parametrize("level", LEVELS.values(), ids=LEVELS)
 @pytest.mark.parametrize("seed", range(5))
 def test_every_level_ends_within_a_tenth_of_its_time(level: Level, seed: int) -> None:
-    host = Host(random.Random(seed))
+    host = Host(Draw(seed))
     done = host.burn(plan_of(level, seed))
     # A pass over ten tests of idle's is half of its two minutes: all of them fit, on the H200 that the table is from.
     assert host.now_s == pytest.approx(level.seconds, rel=0.1)
@@ -70,7 +71,7 @@ def test_every_level_ends_within_a_tenth_of_its_time(level: Level, seed: int) ->
 @pytest.mark.parametrize("name", ["burnin", "soak"])
 def test_long_levels_have_their_cycles_spread_and_no_turn_longer_than_a_minute_plans(name: str) -> None:
     level = LEVELS[name]
-    host = Host(random.Random(3))
+    host = Host(Draw(3))
     done = host.burn(plan_of(level, 3))
     cycles = [one for one in done if one.slice.kind is Kind.CYCLE]
     assert len(cycles) == level.cycles >= 3
@@ -90,7 +91,7 @@ def test_long_levels_have_their_cycles_spread_and_no_turn_longer_than_a_minute_p
 @given(seed=st.integers(0, 1 << 40), scale=st.floats(0.05, 1.0), seconds=st.floats(300.0, 20000.0))
 def test_every_test_gets_its_share(seed: int, scale: float, seconds: float) -> None:
     plan = replace(plan_of(LEVELS["quick"], seed), seconds=seconds)
-    done = Host(random.Random(seed), scale=scale).burn(plan)
+    done = Host(Draw(seed), scale=scale).burn(plan)
     turns = Counter(one.slice.test for one in done if one.slice.kind is Kind.TURN)
     counts = [turns[test] for test in plan.turns]
     # At the very end a test whose round does not fit any more is passed over.
@@ -102,8 +103,8 @@ def test_every_test_gets_its_share(seed: int, scale: float, seconds: float) -> N
 @given(seed=st.integers(0, 1 << 40), cut=st.integers(0, 60))
 def test_an_interrupted_schedule_goes_on_as_if_it_had_not_been(seed: int, cut: int) -> None:
     plan = plan_of(LEVELS["quick"], seed)
-    whole = Host(random.Random(7)).burn(plan)
-    part = Host(random.Random(7)).burn(plan, interrupted_after=cut)
+    whole = Host(Draw(7)).burn(plan)
+    part = Host(Draw(7)).burn(plan, interrupted_after=cut)
     assert part == whole[:cut]
     elapsed_s = OWN_S + sum(one.elapsed_s for one in part)
     again = next_slice(plan, part, elapsed_s)
@@ -111,9 +112,7 @@ def test_an_interrupted_schedule_goes_on_as_if_it_had_not_been(seed: int, cut: i
 
 
 def test_the_order_of_turns_differs_by_seed_and_repeats_with_it() -> None:
-    orders = [
-        [one.slice.test for one in Host(random.Random(1)).burn(plan_of(LEVELS["quick"], seed))] for seed in (1, 2, 1)
-    ]
+    orders = [[one.slice.test for one in Host(Draw(1)).burn(plan_of(LEVELS["quick"], seed))] for seed in (1, 2, 1)]
     assert orders[0] == orders[2] != orders[1]
     once = len(plan_of(LEVELS["quick"]).once)
     assert orders[0][:once] == orders[1][:once]
@@ -121,7 +120,7 @@ def test_the_order_of_turns_differs_by_seed_and_repeats_with_it() -> None:
 
 def test_a_directed_run_takes_every_second_turn_with_what_failed() -> None:
     plan = replace(plan_of(LEVELS["soak"]), seconds=3000.0, like=("attention", "int"))
-    done = Host(random.Random(1)).burn(plan)
+    done = Host(Draw(1)).burn(plan)
     kinds = [one.slice.kind for one in done if one.slice.kind in {Kind.TURN, Kind.LIKE}]
     assert kinds[::2] == [Kind.LIKE] * len(kinds[::2])
     assert kinds[1::2] == [Kind.TURN] * len(kinds[1::2])
@@ -132,15 +131,15 @@ def test_a_directed_run_takes_every_second_turn_with_what_failed() -> None:
 
 def test_a_test_whose_round_takes_longer_than_a_turn_takes_no_turns() -> None:
     plan = Plan(once=("pulse", "int"), turns=("pulse", "int"), seconds=1000.0, slice_seconds=50.0, seed=1)
-    done = Host(random.Random(1)).burn(plan)
+    done = Host(Draw(1)).burn(plan)
     assert Counter(one.slice.test for one in done)["pulse"] == 1
 
 
 def test_without_turns_a_run_ends_after_the_pass_and_after_its_time_in_any_case() -> None:
     plan = Plan(once=("int",), turns=(), seconds=1000.0, slice_seconds=50.0, seed=1)
-    assert [one.slice.kind for one in Host(random.Random(1)).burn(plan)] == [Kind.PASS]
+    assert [one.slice.kind for one in Host(Draw(1)).burn(plan)] == [Kind.PASS]
     late = Plan(once=("int",), turns=("int",), seconds=1.0, slice_seconds=50.0, seed=1)
-    assert [one.slice.kind for one in Host(random.Random(1)).burn(late)] == [Kind.PASS]
+    assert [one.slice.kind for one in Host(Draw(1)).burn(late)] == [Kind.PASS]
 
 
 def test_on_stand_ins_the_clock_is_the_plan() -> None:
