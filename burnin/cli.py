@@ -14,7 +14,7 @@ from typing import Any
 
 import click
 
-from burnin import like
+from burnin import like, schema
 from burnin.checkpoint import forget, seed_of
 from burnin.expect import expect_command
 from burnin.ground import CannotJudgeError
@@ -22,12 +22,14 @@ from burnin.levels import IDLE
 from burnin.levels import LEVELS as ALL_LEVELS
 from burnin.load.drive import drive
 from burnin.options import SEED_LIMIT, Options, check, parse_devices, parse_inject, parse_seconds
+from burnin.planning import fills, seconds_of
 from burnin.run import run
 from burnin.spec import ExitCode, SpecError
 from burnin.stop import Stop
+from burnin.telling.junit import to_junit
 from burnin.telling.page import to_html
 from burnin.telling.progress import open_progress
-from burnin.telling.report import build, summary, to_json, to_junit
+from burnin.telling.report import build, summary, to_json
 from burnin.telling.streams import divert, forgiving, mend
 from burnin.telling.write import check_writable, write
 from burnin.tests import BACKENDS, LEVELS, TESTS, chosen
@@ -68,7 +70,12 @@ def run_command(**given: Any) -> int:
         raise CannotJudgeError(NO_TORCH)
     stop = Stop()
     stop.install()
-    progress = open_progress(forgiving(sys.stderr), monotonic=time.monotonic)  # noqa: TID251 - burn-in's composition root
+    seconds = seconds_of(options) if fills(options, "cuda" if options.backend == "auto" else options.backend) else None
+    progress = open_progress(
+        forgiving(sys.stderr),
+        monotonic=time.monotonic,  # noqa: TID251 - burn-in's composition root
+        seconds=seconds,
+    )
     try:
         result = run(
             options,
@@ -153,7 +160,7 @@ def _check_output(name: str, path: Path) -> None:
 
 def _write(outputs: dict[str, Path | None], texts: dict[str, str], report: dict[str, Any]) -> int:
     """Write what was asked for; a report that finds no place goes to standard error, and the run counts as unjudged."""
-    code = int(report["exit_code"])
+    code, told = int(report["exit_code"]), False
     for name, text in texts.items():
         path = outputs[name]
         try:
@@ -163,7 +170,9 @@ def _write(outputs: dict[str, Path | None], texts: dict[str, str], report: dict[
             elif path is not None:
                 write(path, text)
         except OSError as error:
-            _say(to_json(report))
+            if not told:  # once, however many files find no place
+                _say(to_json(report))
+            told = True
             _say(f"burnin: --{name} {path}: {error.strerror}; the report is above")
             if path == STDOUT:
                 divert(sys.stdout)
@@ -222,6 +231,12 @@ def coverage_command(*, quick: bool, json_path: Path | None, seed: int, level: s
     show.table(report, people)
     print("\n".join(show.lines(report)), file=people)
     return code
+
+
+@command.command("schema")
+def schema_command() -> None:
+    """Print the JSON Schema (draft 2020-12) of the report that `run --json` writes."""
+    click.echo(schema.text(), nl=False)
 
 
 command.add_command(expect_command)

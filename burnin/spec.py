@@ -6,7 +6,7 @@ Torch-free: `fleetd` imports this module. Dataclasses cross the boundary between
 from dataclasses import dataclass
 from enum import IntEnum, StrEnum
 
-SCHEMA = "fleetd.burnin.telling.report/1"
+SCHEMA = "fleetd.burnin.report/1"
 """Value of `schema` in the JSON report; the number grows when a consumer would have to change."""
 
 

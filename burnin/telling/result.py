@@ -13,7 +13,7 @@ from burnin.spec import Device, Verdict
 from burnin.tests import Declaration
 from burnin.verdict.evidence import Death, Evidence
 from burnin.verdict.judge import Judgement, judge
-from burnin.verdict.rates import Expected, nothing_expected, remarks, with_rates
+from burnin.verdict.rates import Expected, Held, held, nothing_expected, remarks, with_rates
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,6 +47,8 @@ class Result:
     """How each GPU was set before and after, see `burnin.verdict.settings.compared`; nothing where that is not read."""
     done: tuple[Done, ...] = ()
     """The slices of the schedule that ended."""
+    held: tuple[Held, ...] = ()
+    """The rates by which GPUs may be called slow, and what each was held against."""
 
 
 @dataclass(slots=True)
@@ -123,4 +125,5 @@ def conclude(
         versions=state.versions,
         settings=tuple(state.settings),
         done=state.done,
+        held=held(evidence, expected),
     )

@@ -57,25 +57,56 @@ class Slow:
     why: str
 
 
-def slow(evidence: Evidence, expected: Expected = nothing_expected) -> tuple[Slow, ...]:
-    """Every slow GPU once, by the case in which it falls short most."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Held:
+    """The best rate of one GPU in one case, and what it is held against."""
+
+    gpu: str
+    case: Case
+    rate: float
+    """Work a second, in the unit of the case."""
+    peers: int
+    """GPUs of its vote key that were measured, itself among them."""
+    median: float | None
+    """Of those; None: fewer than `MIN_GPUS`."""
+    expected: Expectation
+
+
+def held(evidence: Evidence, expected: Expected = nothing_expected) -> tuple[Held, ...]:
+    """Every GPU in every case by which it may be judged, case after case."""
     devices = {device.gpu: device for device in evidence.devices}
-    worst: dict[str, Slow] = {}
-    for (test, name), rates in _best(evidence).items():
-        case = evidence.cases[test, name]
+    found = []
+    for at, rates in _best(evidence).items():
         for gpu, rate in rates.items():
             peers = [other for one, other in rates.items() if devices[one].vote_key == devices[gpu].vote_key]
-            held = [(median(peers), f"the median of {len(peers)} GPUs", 0.0)] if len(peers) >= MIN_GPUS else []
-            model = expected(devices[gpu], case, _of(evidence, test, gpu))
-            if model.rate is not None:
-                words = f"the {model.rate:.3g} that this part is expected to reach ({model.why})"
-                held.append((model.rate, words, model.error))
-            for reference, words, error in held:
-                share = rate / reference
-                if share < case.slow_below * (1.0 - error) and share < (worst[gpu].share if gpu in worst else 1.0):
-                    why = f"{test} {name}: {rate:.3g} a second, {share:.2f} of {words}; {_felt(evidence, test, gpu)}"
-                    worst[gpu] = Slow(gpu=gpu, test=test, case=name, share=share, why=why)
-    return tuple(worst[gpu] for gpu in devices if gpu in worst)
+            found.append(
+                Held(
+                    gpu=gpu,
+                    case=evidence.cases[at],
+                    rate=rate,
+                    peers=len(peers),
+                    median=median(peers) if len(peers) >= MIN_GPUS else None,
+                    expected=expected(devices[gpu], evidence.cases[at], _of(evidence, at[0], gpu)),
+                )
+            )
+    return tuple(found)
+
+
+def slow(evidence: Evidence, expected: Expected = nothing_expected) -> tuple[Slow, ...]:
+    """Every slow GPU once, by the case in which it falls short most."""
+    worst: dict[str, Slow] = {}
+    for one in held(evidence, expected):
+        gpu, test, name, model = one.gpu, one.case.test, one.case.name, one.expected
+        against = [(one.median, f"the median of {one.peers} GPUs", 0.0)] if one.median is not None else []
+        if model.rate is not None:
+            words = f"the {model.rate:.3g} that this part is expected to reach ({model.why})"
+            against.append((model.rate, words, model.error))
+        for reference, words, error in against:
+            share = one.rate / reference
+            if share < one.case.slow_below * (1.0 - error) and share < (worst[gpu].share if gpu in worst else 1.0):
+                why = f"{test} {name}: {one.rate:.3g} a second, {share:.2f} of {words}; {_felt(evidence, test, gpu)}"
+                worst[gpu] = Slow(gpu=gpu, test=test, case=name, share=share, why=why)
+    return tuple(worst[device.gpu] for device in evidence.devices if device.gpu in worst)
 
 
 def _of(evidence: Evidence, test: str, gpu: str) -> Felt:

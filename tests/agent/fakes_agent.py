@@ -148,7 +148,7 @@ class FakeOrders:
 def report(**changes: Any) -> dict[str, Any]:
     """A report as `burnin` writes it, as far as the agent reads it: a pass, or what `changes` make of it."""
     return {
-        "schema": "fleetd.burnin.telling.report/1",
+        "schema": "fleetd.burnin.report/1",
         "verdict": "pass",
         "level": "smoke",
         "seed": 7,

@@ -202,7 +202,7 @@ def test_a_run_names_the_slow_gpu(monkeypatch: pytest.MonkeyPatch, tmp_path: Pat
     rates = {gpu["index"]: gpu["rates"]["c_flops_per_second"] for gpu in rows["rate"]["gpus"]}
     assert min(rates, key=rates.__getitem__) == culprit["index"]
     assert any("no expectation: no constants for this part (simulated)" in note for note in report["notes"])
-    assert "next: compare its cooling" in "\n".join(summary(report))
+    assert "slow: compare its cooling" in "\n".join(summary(report))
 
 
 def context(backend: str) -> Context:
