@@ -5,7 +5,7 @@ from collections.abc import Collection
 
 from burnin.verdict.evidence import Evidence
 from burnin.verdict.opinions import INPUTS_MAX, WITNESSES, believable
-from burnin.verdict.weigh import Input, Wrong, goldens, rounds, weigh
+from burnin.verdict.weigh import HARD, Input, Wrong, goldens, rounds, weigh
 from burnin.vote import Outcome
 
 
@@ -36,14 +36,15 @@ def proofs_needed(
     return tuple(needed.items())
 
 
-def retests_needed(evidence: Evidence) -> tuple[Input, ...]:
+def retests_needed(evidence: Evidence, known: Collection[str] = ()) -> tuple[Input, ...]:
     """Inputs to compute again on all GPUs: for every GPU that was wrong in a test, one case of it, once.
 
-    A GPU that was wrong again in a retest is known to be persistently bad and needs no further one.
+    A GPU that was wrong again in a retest is known to be persistently bad and needs no further one; nor do those that
+    are `known` from before.
     """
     weighed = weigh(evidence)
     retested = {(cast.test, cast.ballot.case) for cast in evidence.casts if cast.retest}
-    persistent = {wrong.gpu for wrong in weighed.wrongs if wrong.retest}
+    persistent = {wrong.gpu for wrong in weighed.wrongs if wrong.retest} | set(known)
     first: dict[tuple[str, str], Input] = {}
     covered = {(wrong.test, wrong.gpu) for wrong in weighed.wrongs if (wrong.test, wrong.case) in retested}
     for wrong in weighed.wrongs:
@@ -54,11 +55,15 @@ def retests_needed(evidence: Evidence) -> tuple[Input, ...]:
     return tuple({(test, case): (test, case, seed) for test, case, seed in first.values()}.values())
 
 
-def worth_examining(evidence: Evidence) -> tuple[Wrong, ...]:
-    """Of every GPU one wrong result to compute again, for the elements of its signature: best one with a ballot."""
+def worth_examining(evidence: Evidence, known: Collection[str] = ()) -> tuple[Wrong, ...]:
+    """Of every GPU one wrong result to compute again, for the elements of its signature: best one with a ballot.
+
+    Those that are `known` were examined before.
+    """
     first: dict[str, Wrong] = {}
     for wrong in sorted(weigh(evidence).wrongs, key=lambda wrong: (wrong.ballot is None, wrong.retest)):
-        first.setdefault(wrong.gpu, wrong)
+        if wrong.gpu not in known:
+            first.setdefault(wrong.gpu, wrong)
     return tuple(first.values())
 
 
@@ -75,3 +80,8 @@ def opinions_needed(evidence: Evidence) -> tuple[tuple[Input, int], ...]:
     if len(asked) >= INPUTS_MAX or not left:
         return ()
     return tuple((next(iter(left)), core) for core in evidence.cores[:WITNESSES])
+
+
+def convicted(evidence: Evidence) -> frozenset[str]:
+    """GPUs of which a retest showed that they are bad: wrong again says nothing new."""
+    return frozenset(wrong.gpu for wrong in weigh(evidence).wrongs if wrong.retest and wrong.basis in HARD)

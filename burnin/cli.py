@@ -14,15 +14,24 @@ from typing import Any
 
 import click
 
+from burnin import like, schema
+from burnin.checkpoint import forget, seed_of
+from burnin.expect import expect_command
+from burnin.ground import CannotJudgeError
+from burnin.levels import IDLE
+from burnin.levels import LEVELS as ALL_LEVELS
 from burnin.load.drive import drive
-from burnin.options import SEED_LIMIT, Options, check, parse_devices, parse_inject
-from burnin.run import CannotJudgeError, run
+from burnin.options import SEED_LIMIT, Options, check, parse_devices, parse_inject, parse_seconds
+from burnin.planning import fills, seconds_of
+from burnin.run import run
 from burnin.spec import ExitCode, SpecError
 from burnin.stop import Stop
+from burnin.telling.junit import to_junit
 from burnin.telling.page import to_html
 from burnin.telling.progress import open_progress
-from burnin.telling.report import build, check_writable, summary, to_json, to_junit, write
+from burnin.telling.report import build, summary, to_json
 from burnin.telling.streams import divert, forgiving, mend
+from burnin.telling.write import check_writable, write
 from burnin.tests import BACKENDS, LEVELS, TESTS, chosen
 
 NO_TORCH = "torch is not installed: install it with the burnin extra (pip install 'fleetd[burnin]')"
@@ -38,7 +47,11 @@ def command() -> None:
 @click.option("--backend", default="auto", show_default=True, help=f"auto, {', '.join(BACKENDS)}.")
 @click.option("--devices", help="Indexes or ids, separated by commas; all if not given.")
 @click.option("--gpus", type=int, help="How many GPUs (cuda: the first; sim: 8 if not given; cpu: 1).")
-@click.option("--level", default="smoke", show_default=True, help=f"{' or '.join(LEVELS)}.")
+@click.option("--level", default="smoke", show_default=True, help=f"{', '.join(ALL_LEVELS)}.")
+@click.option("--for", "time", help="How long, in place of the level's time: 90s, 30m, 4h, 2d.")
+@click.option("--like", "like_path", type=click.Path(path_type=Path), help="Repeat what failed in this JSON report.")
+@click.option("--resume", type=click.Path(path_type=Path), help="Note here how far it is; go on from what is there.")
+@click.option("--exposure", type=click.Path(path_type=Path), help="Add up here how long each GPU was tested by what.")
 @click.option("--test", "tests", multiple=True, help="In place of the level's tests; may be repeated.")
 @click.option("--seed", type=int, help="Repeat a run; fresh entropy if not given.")
 @click.option("--inject", "injects", multiple=True, help="Plant a fault: gpu=5,fault=F03[,rate=0.01][,seed=7].")
@@ -57,7 +70,12 @@ def run_command(**given: Any) -> int:
         raise CannotJudgeError(NO_TORCH)
     stop = Stop()
     stop.install()
-    progress = open_progress(forgiving(sys.stderr), monotonic=time.monotonic)  # noqa: TID251 - burn-in's composition root
+    seconds = seconds_of(options) if fills(options, "cuda" if options.backend == "auto" else options.backend) else None
+    progress = open_progress(
+        forgiving(sys.stderr),
+        monotonic=time.monotonic,  # noqa: TID251 - burn-in's composition root
+        seconds=seconds,
+    )
     try:
         result = run(
             options,
@@ -72,6 +90,8 @@ def run_command(**given: Any) -> int:
     report = build(result)
     texts = {"json": to_json, "html": to_html, "junit": to_junit}
     code = _write(outputs, {name: texts[name](report) for name, path in outputs.items() if path is not None}, report)
+    if not stop.asked and options.resume is not None and code == report["exit_code"]:
+        forget(options.resume)
     people = sys.stderr if STDOUT in outputs.values() else sys.stdout
     print("\n".join(summary(report)), file=forgiving(people))
     if multiprocessing.active_children():  # stuck in a driver: it cannot be ended and must not be waited for
@@ -82,11 +102,13 @@ def run_command(**given: Any) -> int:
 
 def _options(
     *, backend: str, devices: str | None, gpus: int | None, level: str, tests: tuple[str, ...], seed: int | None,
-    injects: tuple[str, ...], host: str | None, force: bool, retention: float,
+    injects: tuple[str, ...], host: str | None, force: bool, retention: float, time: str | None,
+    like_path: Path | None, resume: Path | None, exposure: Path | None,
 ) -> Options:  # fmt: skip
     """What the user asked for, checked as far as it can be without starting anything. Raises SpecError."""
     chosen(level, tests)
-    fresh = secrets.randbelow(SEED_LIMIT) if seed is None else seed
+    earlier = seed_of(resume) if resume is not None and seed is None else seed
+    fresh = secrets.randbelow(SEED_LIMIT) if earlier is None else earlier
     options = Options(
         backend=backend,
         level=level,
@@ -98,8 +120,15 @@ def _options(
         inject=tuple(parse_inject(text, seed=max(fresh, 0)) for text in injects),
         force=force,
         retention_s=retention,
+        seconds=parse_seconds(time) if time is not None else None,
+        like=like.read(like_path, TESTS) if like_path is not None else (),
+        resume=resume,
+        exposure=exposure,
     )
     check(options)
+    for name, path in (("resume", resume), ("exposure", exposure)):
+        if path is not None:
+            _check_output(name, path)
     return options
 
 
@@ -118,18 +147,20 @@ def _check_outputs(outputs: dict[str, Path | None]) -> None:
         raise SpecError("two of --json, --html and --junit name the same file")
     for name, path in outputs.items():
         if path is not None and path != STDOUT:
-            try:
-                check_writable(path)
-            except OSError as error:
-                why = error.strerror or str(error)
-                raise SpecError(
-                    f"--{name} {path}: cannot be written ({why}); name a file in a folder of yours"
-                ) from None
+            _check_output(name, path)
+
+
+def _check_output(name: str, path: Path) -> None:
+    try:
+        check_writable(path)
+    except OSError as error:
+        why = error.strerror or str(error)
+        raise SpecError(f"--{name} {path}: cannot be written ({why}); name a file in a folder of yours") from None
 
 
 def _write(outputs: dict[str, Path | None], texts: dict[str, str], report: dict[str, Any]) -> int:
     """Write what was asked for; a report that finds no place goes to standard error, and the run counts as unjudged."""
-    code = int(report["exit_code"])
+    code, told = int(report["exit_code"]), False
     for name, text in texts.items():
         path = outputs[name]
         try:
@@ -139,7 +170,9 @@ def _write(outputs: dict[str, Path | None], texts: dict[str, str], report: dict[
             elif path is not None:
                 write(path, text)
         except OSError as error:
-            _say(to_json(report))
+            if not told:  # once, however many files find no place
+                _say(to_json(report))
+            told = True
             _say(f"burnin: --{name} {path}: {error.strerror}; the report is above")
             if path == STDOUT:
                 divert(sys.stdout)
@@ -170,9 +203,12 @@ def load_command(*, backend: str, device: int) -> int:
 def list_command() -> None:
     """List the tests: levels, backends and what each one does."""
     for declaration in TESTS.values():
-        levels = ",".join(level for level in LEVELS if level in declaration.levels)
-        needs = "" if declaration.levels else f" (by --test; needs {declaration.needs})"
-        click.echo(f"{declaration.id:16} {levels:16} {','.join(declaration.efforts):13} {declaration.what}{needs}")
+        first = next(level for level in LEVELS if level in declaration.levels)
+        idle = ", idle" if IDLE in declaration.levels else ""
+        click.echo(f"{declaration.id:16} {f'{first}{idle}':14} {','.join(declaration.efforts):13} {declaration.what}")
+    click.echo("\nA test is in the level that is named and in all longer ones:")
+    for level in ALL_LEVELS.values():
+        click.echo(f"{level.name:16} {level.seconds:7.0f} s  {level.what}")
 
 
 @command.command("coverage")
@@ -195,6 +231,15 @@ def coverage_command(*, quick: bool, json_path: Path | None, seed: int, level: s
     show.table(report, people)
     print("\n".join(show.lines(report)), file=people)
     return code
+
+
+@command.command("schema")
+def schema_command() -> None:
+    """Print the JSON Schema (draft 2020-12) of the report that `run --json` writes."""
+    click.echo(schema.text(), nl=False)
+
+
+command.add_command(expect_command)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

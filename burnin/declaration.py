@@ -1,7 +1,12 @@
 """What a test says of itself: the words of the table in `burnin.tests`. Torch-free."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+
+from burnin.levels import IDLE, since
+
+BACKENDS = ("cuda", "cpu", "sim")
+"""Where tests run: real GPUs (NVIDIA, ROCm builds of torch), this host's CPU, GPUs simulated on the CPU."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,3 +55,63 @@ class Declaration:
     """Whether all GPUs begin each case at the same moment of the host's monotonic clock."""
     common: bool = True
     """Whether a test without a golden computes one round more, on inputs that all hosts share."""
+
+
+def own(test: str, what: str, *, first: str, required: Iterable[str], needs: str) -> Declaration:
+    """A test that the runner does itself, in every level from `first` on."""
+    return Declaration(
+        id=test,
+        what=what,
+        workload=None,
+        exact=True,
+        efforts={backend: Effort(launches=1, rounds=1) for backend in BACKENDS},
+        min_launches=0,
+        min_bytes=0,
+        max_seconds=60.0,
+        quiet_seconds=60.0,
+        levels=since(first) | {IDLE},
+        required=frozenset(required),
+        needs=needs,
+        maturity="new",
+    )
+
+
+def computed(
+    test: str,
+    what: str,
+    workload: str,
+    *,
+    exact: bool,
+    efforts: Mapping[str, Effort],
+    first: str = "smoke",
+    idle: bool = False,
+    required: Iterable[str] | None = None,
+    max_seconds: float = 120.0,
+    quiet_seconds: float = 60.0,
+    needs: str = "a GPU, or a CPU that stands in for it",
+    together: bool = False,
+    in_step: bool = False,
+    common: bool = True,
+) -> Declaration:
+    """A test that a workload computes on every GPU, in every level from `first` on.
+
+    Without `required`, no level that has it is judged without it on any backend on which it exists.
+    """
+    return Declaration(
+        id=test,
+        what=what,
+        workload=workload,
+        exact=exact,
+        efforts=efforts,
+        min_launches=min(effort.launches for effort in efforts.values()),
+        min_bytes=1 << 12,
+        max_seconds=max_seconds,
+        quiet_seconds=quiet_seconds,
+        levels=since(first) | ({IDLE} if idle else frozenset()),
+        required=frozenset(efforts if required is None else required),
+        needs=needs,
+        maturity="new",
+        together=together,
+        in_step=in_step,
+        common=common,
+    )

@@ -1,11 +1,15 @@
 """What a user asks of a run, checked before anything starts. Torch-free."""
 
+import re
 import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
+from burnin.levels import LEVELS
+from burnin.like import Aim
 from burnin.spec import Device, Inject, SpecError
-from burnin.tests import BACKENDS
+from burnin.tests import BACKENDS, chosen
 
 MAX_GPUS = 64
 """Simulated or CPU stand-ins in one run; more would only swap."""
@@ -13,6 +17,9 @@ SEED_LIMIT = 1 << 63
 """Seeds are below this, so that every JSON reader with 64-bit integers keeps them exactly."""
 RETENTION_MAX_S = 1800.0
 """Longest hold of a memory test, in seconds: what an acceptance of several hours can afford."""
+SECONDS_MAX = 30 * 86400.0
+"""Longest run, in seconds."""
+UNITS = {"s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
 INJECT_KEYS = ("gpu", "fault", "rate", "seed")
 
 
@@ -34,7 +41,15 @@ class Options:
     force: bool = False
     """Run on GPUs that others use."""
     retention_s: float = 0.0
-    """How long `hbm` lets memory hold what was written; 0: it does not test that."""
+    """How long `hbm` lets memory hold what was written; 0: as its level does, which may be not at all."""
+    seconds: float | None = None
+    """How long the run takes in place of its level's time; None: its level's, or single tests once."""
+    like: tuple[Aim, ...] = ()
+    """What failed before, for a run that is directed at it."""
+    resume: Path | None = None
+    """Where to write after every slice how far the run is, and to go on from if it is there."""
+    exposure: Path | None = None
+    """Where to add up how long each GPU was tested by what."""
 
     def command(self, test: str, *, backend: str) -> str:
         """The command that computes the same inputs of one test again on the same devices."""
@@ -58,14 +73,22 @@ def check(options: Options) -> None:
         raise SpecError(f"--seed {options.seed}: give a number from 0 to {SEED_LIMIT - 1}")
     if not options.host or not options.host.isprintable() or set(options.host) & set(" /,\t"):
         raise SpecError(f"--host {options.host!r}: give a printable name without spaces, commas and slashes")
-    if not 0 <= options.retention_s <= RETENTION_MAX_S:  # also what is no number
-        raise SpecError(f"--retention {options.retention_s:g}: give 0 to {RETENTION_MAX_S:.0f} seconds")
-    if options.retention_s and "hbm" not in options.tests:
-        raise SpecError("--retention: it is a part of the memory test; add --test hbm")
+    _check_times(options)
     for repeated in _repeated(options.devices):
         raise SpecError(f"--devices: {repeated!r} is named twice")
     for repeated in _repeated([str(one.gpu) for one in options.inject]):
         raise SpecError(f"--inject: gpu={repeated} is given two faults; plant one fault on a GPU")
+
+
+def _check_times(options: Options) -> None:
+    if not 0 <= options.retention_s <= RETENTION_MAX_S:  # also what is no number
+        raise SpecError(f"--retention {options.retention_s:g}: give 0 to {RETENTION_MAX_S:.0f} seconds")
+    if options.retention_s and all(one.id != "hbm" for one in chosen(options.level, options.tests)):
+        raise SpecError("--retention: it is a part of the memory test; add --test hbm")
+    if options.seconds is not None and not 0 < options.seconds <= SECONDS_MAX:
+        raise SpecError(f"--for: give more than 0 and at most {SECONDS_MAX / 86400:.0f} days")
+    if options.like and (options.tests or not LEVELS[options.level].long):
+        raise SpecError("--like: a directed run takes turns with other tests; use --level soak, without --test")
 
 
 def _repeated(names: Sequence[str]) -> list[str]:
@@ -78,6 +101,14 @@ def parse_devices(text: str) -> tuple[str, ...]:
     if not all(names):
         raise SpecError(f"--devices {text!r}: give indexes or ids, separated by commas")
     return names
+
+
+def parse_seconds(text: str) -> float:
+    """Read `90s`, `30m`, `4h`, `1.5d` or a number of seconds. Raises SpecError."""
+    found = re.fullmatch(r"([0-9]{1,9}(?:\.[0-9]{1,9})?)([smhd]?)", text.strip())
+    if found is None:
+        raise SpecError(f"--for {text!r:.40}: give a time such as 90s, 30m, 4h or 2d")
+    return float(found[1]) * UNITS[found[2] or "s"]
 
 
 def parse_inject(text: str, *, seed: int) -> Inject:

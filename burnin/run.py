@@ -9,28 +9,28 @@ from dataclasses import replace
 from typing import Any
 
 from burnin import selftest
+from burnin.checkpoint import Checkpoint, about
+from burnin.checkup import checked, counted_from
 from burnin.collectives.gang import Gang
+from burnin.course import Course, Work
+from burnin.ground import HOST, HOST_LIMIT_S, LOOKOUT, Ground
+from burnin.keeping import Keeping
 from burnin.listing import list_all, note_missing
-from burnin.options import Options, check, check_inject, in_use, select
-from burnin.processes.children import Answer, Children
-from burnin.processes.wire import CheckCores, Count, Discover, Request, made, part
-from burnin.session import Session, Task, merge, round_seed
-from burnin.spec import Case, Device, Inject, Verdict
+from burnin.options import Options, check
+from burnin.planning import cases_of, hard_seconds, plan_of, retention_of
+from burnin.processes.children import Children
+from burnin.processes.wire import Count, made, part
+from burnin.schedule import Done, Kind, Slice
+from burnin.session import Session, merge, round_seed
+from burnin.spec import Case, Inject
 from burnin.stop import Stop, StoppedError
 from burnin.telling.progress import Progress
-from burnin.telling.result import NotRun, Result, State, conclude
+from burnin.telling.result import Result, State, conclude
 from burnin.tests import SELFTEST_WORKLOAD, TESTS, Declaration, Effort, chosen
-from burnin.verdict.evidence import Injury, Quota
-from burnin.verdict.health import Counters, compare
+from burnin.verdict.evidence import Death, Evidence, Quota
+from burnin.verdict.health import Counters
 from burnin.verdict.opinions import witnesses
-
-HOST = "host"
-"""The child that belongs to no GPU: it lists the devices and checks the host's CPU."""
-HOST_LIMIT_S = 120.0
-
-
-class CannotJudgeError(Exception):
-    """There is nothing to run on, or not now; one line, exit code 3."""
+from burnin.verdict.weigh import weigh
 
 
 def run(
@@ -60,7 +60,7 @@ def run(
     """
     check(options)
     declarations = chosen(options.level, options.tests, table)
-    started_at_s, begun_s = wall(), monotonic()
+    started_at_s = wall()
     state = State(backend=options.backend)
     with Children(monotonic=monotonic, stop=stop) as children:
         runner = _Runner(
@@ -79,12 +79,16 @@ def run(
         except StoppedError:
             state.gaps.append(stop.why)
             runner.rescue()
-        deaths = tuple(death for death in children.deaths if death.gpu != HOST)
         own = [death.why for death in children.deaths if death.gpu == HOST]
         state.notes += [f"the process that lists devices and checks the CPU was started again: {why}" for why in own]
     progress.close()
     return conclude(
-        state, options, declarations, deaths=deaths, started_at_s=started_at_s, elapsed_s=monotonic() - begun_s
+        state,
+        options,
+        declarations,
+        deaths=runner.deaths,
+        started_at_s=started_at_s,
+        elapsed_s=runner.elapsed_s(),
     )
 
 
@@ -114,26 +118,40 @@ class _Runner:
         self._progress = progress
         self._monotonic = monotonic
         self._session: Session | None = None
+        self._course: Course | None = None
+        self._keeping = Keeping(options, progress, state.notes)
+        self._kept: Checkpoint | None = None
+        self._begun_s = monotonic()
         self._before: dict[str, Counters] = {}
         self._setups: dict[str, dict[str, Any]] = {}
 
+    @property
+    def deaths(self) -> tuple[Death, ...]:
+        """Of processes of GPUs, also of an earlier process of this run."""
+        earlier = self._kept.evidence.deaths if self._kept is not None else ()
+        return earlier + tuple(death for death in self._children.deaths if death.gpu not in {HOST, LOOKOUT})
+
+    def elapsed_s(self) -> float:
+        """Since the run began, without the time in which it was interrupted."""
+        earlier_s = self._kept.elapsed_s if self._kept is not None else 0.0
+        return earlier_s + self._monotonic() - self._begun_s
+
     def go(self) -> None:
         """All phases, in order. Raises StoppedError, SpecError, CannotJudgeError."""
-        ordinals = self._discover()
+        ground = Ground(
+            self._options, state=self._state, children=self._children, stop=self._stop, monotonic=self._monotonic
+        )
+        ordinals = ground.discover()
         state, options = self._state, self._options
         inject = {d.gpu: one for one in options.inject for d in state.devices if d.index == one.gpu}
         cores = witnesses(os.sched_getaffinity(0), seed=round_seed(options.seed, "witnesses"))
         state.evidence = replace(state.evidence, devices=state.devices, injected=options.inject, cores=cores)
-        self._check_cores()
-        self._children.end(HOST)
-        # Proofs run on the CPU, side by side; a GPU that is computed on a CPU has one thread, as its neighbours do.
-        threads = max(1, len(os.sched_getaffinity(0)) // len(state.devices)) if state.backend == "cuda" else 1
-        world = len(state.devices) if state.backend == "sim" else None
-        for device in state.devices:
-            setup = {"backend": state.backend, "gpu": device.gpu, "ordinal": ordinals.get(device.gpu, 0)}
-            setup |= {"threads": threads, "world": world, "retention_s": options.retention_s}
-            self._setups[device.gpu] = setup
-            self._children.start(device.gpu, self._setups[device.gpu])
+        self._about = about(options, state.devices, state.versions, state.backend)
+        self._kept = self._keeping.resumed(self._about)
+        self._limit_time()
+        ground.check_cores(self._declarations)
+        ground.look()
+        self._start(ordinals)
         session = self._session = Session(
             self._children,
             state.devices,
@@ -143,7 +161,8 @@ class _Runner:
         )
         computed = [d for d in self._declarations if d.workload is not None and state.backend in d.efforts]
         exact = self._table[SELFTEST_WORKLOAD]
-        cases, planted = list_all(session, computed, inject, borrowed=exact)
+        listed, planted = list_all(session, computed, inject, borrowed=exact)
+        cases = cases_of(options, state.backend, listed)
         state.notes += [f"planted on GPU {gpu}: {what}" for gpu, what in planted]
         if options.tests:
             state.notes.append(f"the tests were named: this is no verdict of level {options.level}")
@@ -153,113 +172,129 @@ class _Runner:
         computed = [d for d in computed if d.id not in session.missing]
         state.evidence = replace(state.evidence, quotas={d.id: _quota(d) for d in computed})
         self._before = self._count()
-        if self._selftest(session, exact, cases[exact.id], inject):
-            for declaration in computed:
-                self._compute(session, declaration, cases[declaration.id], inject)
+        self._course = self._planned(session, computed, cases, inject)
+        done = self._resume()
+        tried = self._selftest(session, cases[exact.id], inject, after=len(done))
+        if tried is not None:
+            ground.give_way()
+            self._course.go(done or tried)
         self._judge_health(self._count())
+        ground.look_again()
 
     def rescue(self) -> None:
-        """After a stop: keep what the test in progress had found."""
-        if self._session is not None and self._session.partial is not None:
-            self._state.evidence = merge(self._state.evidence, self._session.partial)
+        """After a stop: keep what the slice in progress had found."""
+        partial = self._session.partial if self._session is not None else None
+        if partial is not None and self._course is not None:
+            self._course.take(partial)
+            self._keeping.expose(partial)
 
-    def _ask_host(self, request: Request, test: str) -> Answer | None:
-        heard: list[Answer] = []
-        self._children.ask(
-            {HOST: [request]},
-            test=test,
-            quiet_s=HOST_LIMIT_S,
-            limit_s=HOST_LIMIT_S,
-            heard=lambda _, answer: heard.append(answer),
+    def _start(self, ordinals: Mapping[str, int]) -> None:
+        """Start the processes of the GPUs."""
+        state = self._state
+        # Proofs run on the CPU, side by side; a GPU that is computed on a CPU has one thread, as its neighbours do.
+        threads = max(1, len(os.sched_getaffinity(0)) // len(state.devices)) if state.backend == "cuda" else 1
+        world = len(state.devices) if state.backend == "sim" else None
+        retention_s = retention_of(self._options, state.backend)
+        for device in state.devices:
+            setup = {"backend": state.backend, "gpu": device.gpu, "ordinal": ordinals.get(device.gpu, 0)}
+            setup |= {"threads": threads, "world": world, "retention_s": retention_s}
+            self._setups[device.gpu] = setup
+            self._children.start(device.gpu, self._setups[device.gpu])
+
+    def _limit_time(self) -> None:
+        """End a level that takes much longer than it should, whatever it is doing then."""
+        hard_s = hard_seconds(self._options, self._state.backend)
+        if hard_s is not None:
+            why = f"level {self._options.level} was ended: it took more than {hard_s:.0f} s"
+            self._stop.when(lambda: self.elapsed_s() > hard_s, why)
+
+    def _planned(
+        self,
+        session: Session,
+        computed: list[Declaration],
+        cases: Mapping[str, tuple[Case, ...]],
+        inject: Mapping[str, Inject],
+    ) -> Course:
+        state, options = self._state, self._options
+        exact = self._table[SELFTEST_WORKLOAD]
+
+        def session_of(declaration: Declaration) -> Session:
+            if declaration.together and state.backend != "sim":  # simulated links need no second process
+                session.rest(0.0)  # the processes that are joined need memory, too, and a march has taken nearly all
+                self._session = self._ganged()
+            else:
+                self._session = session
+            return self._session
+
+        def again(number: int) -> Evidence | None:
+            seed = round_seed(options.seed, selftest.TEST, number)
+            return selftest.tried(session, exact, cases[exact.id], inject, state=state, seed=seed)
+
+        def keep(done: tuple[Done, ...], found: Evidence) -> None:
+            self._keeping.expose(found)
+            self._keeping.keep(self._checkpoint(done))
+
+        return Course(
+            plan=plan_of(options, state.backend, [one.id for one in computed]),
+            works={
+                one.id: Work(declaration=one, cases=cases[one.id], effort=one.efforts[state.backend])
+                for one in computed
+            },
+            state=state,
+            progress=self._progress,
+            inject=inject,
+            aims=options.like,
+            stand_in=state.backend != "cuda",
+            retention_s=retention_of(options, state.backend),
+            session=session_of,
+            resting=session,
+            again=again,
+            elapsed_s=self.elapsed_s,
+            keep=keep,
         )
-        return heard[0] if heard else None
 
-    def _why_host_died(self) -> str:
-        return "; ".join(dict.fromkeys(death.why for death in self._children.deaths if death.gpu == HOST))
+    def _checkpoint(self, done: tuple[Done, ...]) -> Checkpoint:
+        return Checkpoint(
+            about=self._about,
+            elapsed_s=self.elapsed_s(),
+            done=done,
+            evidence=replace(self._state.evidence, deaths=self.deaths),
+            before=self._before,
+            test_elapsed_s=self._state.test_elapsed_s,
+            notes=tuple(self._state.notes),
+        )
 
-    def _discover(self) -> Mapping[str, int]:
-        """Fill in the devices; returns gpu → torch's ordinal."""
-        options, state = self._options, self._state
-        self._children.start(HOST, {"backend": options.backend})
-        request = Discover(backend=options.backend, gpus=options.gpus, host=options.host)
-        found: dict[str, Any] | None = self._ask_host(request, "discovery")
-        if found is None:
-            raise CannotJudgeError(f"the devices could not be listed: {self._why_host_died()}")
-        state.backend, state.versions = found["backend"], found["versions"]
-        if found["refused"]:
-            raise CannotJudgeError(found["refused"])
-        listed = tuple(made(Device, fields) for fields in found["devices"])
-        devices = select(listed, options.devices)
-        check_inject(options.inject, devices)
-        busy = in_use(devices, found["busy"])
-        if busy and not options.force:
-            raise CannotJudgeError(f"{busy}; end them, choose others with --devices, or add --force")
-        if busy:
-            state.notes.append(f"--force: {busy}: rates are not those of GPUs that have nothing else to do")
-        state.devices = devices
-        ordinals: dict[str, int] = found["ordinals"]
-        return ordinals
-
-    def _check_cores(self) -> None:
-        """The host's CPU first: what it proves must be worth something."""
-        if not any(declaration.id == "hostcpu" for declaration in self._declarations):
-            return
-        begun_s = self._monotonic()
-        answer = self._ask_host(CheckCores(seed=round_seed(self._options.seed, "hostcpu")), "hostcpu")
-        if answer is None:
-            self._state.not_run.append(NotRun(test="hostcpu", why=self._why_host_died(), required=True))
-            return
-        cores = part(answer, "cores")
-        if len(cores["cores"]) < 2:  # noqa: PLR2004 - it takes two to compare
-            named = "hostcpu" in self._options.tests
-            self._state.not_run.append(NotRun(test="hostcpu", why=cores["why"], required=named))
-            return
-        self._state.test_elapsed_s["hostcpu"] = self._monotonic() - begun_s
-        self._state.own["hostcpu"] = (Verdict.PASS if cores["equal"] else Verdict.FAIL, cores["why"])
-        if not cores["equal"]:
-            self._state.evidence = replace(self._state.evidence, host_cpu=cores["why"])
+    def _resume(self) -> tuple[Done, ...]:
+        """Take up what an earlier process of this run left: the slices that it did."""
+        kept, state = self._kept, self._state
+        if kept is None:
+            return ()
+        state.evidence = merge(state.evidence, kept.evidence)
+        state.notes += [note for note in kept.notes if note not in state.notes]
+        state.test_elapsed_s |= kept.test_elapsed_s
+        self._before = counted_from(kept.before, self._before)
+        return kept.done
 
     def _selftest(
-        self, session: Session, exact: Declaration, cases: tuple[Case, ...], inject: Mapping[str, Inject]
-    ) -> bool:
-        """Whether to go on."""
-        begun_s = self._monotonic()
-        effort = exact.efforts[self._state.backend]
-        seed = self._options.seed
-        try:
-            done = selftest.run(session, exact, cases, seed=seed, launches=effort.launches, inject=inject)
-        except StoppedError:
-            session.partial = None  # a GPU that was struck on purpose is not to be reported
-            raise
-        self._state.test_elapsed_s[selftest.TEST] = self._monotonic() - begun_s
-        self._state.evidence = merge(self._state.evidence, done.evidence)
-        self._state.gaps.extend(done.missed)
-        planted = ", ".join(f"{plant.fault} on GPU {plant.gpu}" for plant in done.plants) or "nothing: no GPU was left"
-        self._state.notes.append(f"self-test planted {planted}")
-        if done.missed:
-            self._state.own[selftest.TEST] = (Verdict.NOT_JUDGED, done.missed[0])
-        return not done.missed
+        self, session: Session, cases: tuple[Case, ...], inject: Mapping[str, Inject], *, after: int
+    ) -> tuple[Done, ...] | None:
+        """The record of the self-test; None when the run must not go on.
 
-    def _compute(
-        self, session: Session, declaration: Declaration, cases: tuple[Case, ...], inject: Mapping[str, Inject]
-    ) -> None:
+        A run that goes on, `after` so many slices, has the evidence of its first self-test; of this one, which plants
+        other faults, it takes what was wrong in it.
+        """
         begun_s = self._monotonic()
-        # One hold in the first ballot, one in its retest.
-        declaration = replace(declaration, max_seconds=declaration.max_seconds + self._options.retention_s)
-        task = Task(
-            test=declaration.id,
-            declaration=declaration,
-            cases=cases,
-            effort=declaration.efforts[self._state.backend],
-            inject=inject,
-            seed=self._options.seed,
-            common=declaration.common and not declaration.exact,
-            examine=not declaration.together,
-        )
-        if declaration.together and self._state.backend != "sim":  # simulated links need no second process
-            session = self._session = self._ganged()
-        self._state.evidence = merge(self._state.evidence, session.carry_out(task))
-        self._state.test_elapsed_s[declaration.id] = self._monotonic() - begun_s
+        exact, seed = self._table[SELFTEST_WORKLOAD], self._options.seed
+        seed = round_seed(seed, selftest.TEST, "resumed", after) if after else seed
+        found = selftest.tried(session, exact, cases, inject, state=self._state, seed=seed)
+        elapsed_s = self._monotonic() - begun_s
+        self._state.test_elapsed_s.setdefault(selftest.TEST, elapsed_s)
+        if found is None:
+            return None
+        if not after or weigh(found).wrongs:
+            self._state.evidence = merge(self._state.evidence, found)
+        first = Slice(number=0, kind=Kind.PASS, test=selftest.TEST, seconds=0.0)
+        return (Done(slice=first, elapsed_s=elapsed_s, rounds=1),)
 
     def _ganged(self) -> Session:
         """A session whose votes are cast by processes that are joined."""
@@ -282,30 +317,8 @@ class _Runner:
         return counted
 
     def _judge_health(self, after: Mapping[str, Counters]) -> None:
-        state = self._state
-        unread = [d for d in state.devices if d.gpu in after and not after[d.gpu].source]
-        sources = sorted({counters.source for counters in after.values()})
-        injuries: list[Injury] = []
-        for device in state.devices:
-            bad, look = compare(self._before.get(device.gpu), after.get(device.gpu))
-            injuries += [Injury(gpu=device.gpu, why=why) for why in bad]
-            state.notes += [f"GPU {device.index}: {why}" for why in look]
-        state.evidence = replace(state.evidence, injuries=tuple(injuries))
-        if injuries:
-            state.own["health"] = (Verdict.FAIL, injuries[0].why)
-        elif not after:  # the deaths are the verdict
-            state.own["health"] = (Verdict.NOT_JUDGED, "no process was left to read counters with")
-        elif unread:
-            why = f"nothing to read the counters of GPU {unread[0].index} with: install nvidia-ml-py or nvidia-smi"
-            why = "this kernel has no EDAC counters" if state.backend == "cpu" else why
-            required = any(d.id == "health" and state.backend in d.required for d in self._declarations)
-            named = "health" in self._options.tests
-            state.not_run.append(NotRun(test="health", why=why, required=required or named))
-        elif len(after) < len(state.devices):
-            gone = next(device.index for device in state.devices if device.gpu not in after)
-            state.own["health"] = (Verdict.NOT_JUDGED, f"the counters of GPU {gone} were not read: its process is gone")
-        else:
-            state.own["health"] = (Verdict.PASS, f"no new uncorrectable error ({', '.join(sources)})")
+        required = any(d.id == "health" and self._state.backend in d.required for d in self._declarations)
+        checked(self._state, self._before, after, required=required, named="health" in self._options.tests)
 
 
 def _quota(declaration: Declaration) -> Quota:

@@ -9,7 +9,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from burnin.session import Session, Task, merge, round_seed
-from burnin.spec import Case, Inject
+from burnin.spec import Case, Inject, Verdict
+from burnin.stop import StoppedError
+from burnin.telling.result import State
 from burnin.tests import Declaration, Effort
 from burnin.verdict.evidence import Evidence
 from burnin.verdict.judge import judge
@@ -35,6 +37,37 @@ class SelfTest:
     """Why the run cannot be judged; empty when every plant was found, or when no GPU was left to plant one on (then
     none passes, and the deaths say why)."""
     plants: tuple[Inject, ...]
+
+
+def tried(
+    session: Session,
+    declaration: Declaration,
+    cases: tuple[Case, ...],
+    inject: Mapping[str, Inject],
+    *,
+    state: State,
+    seed: int,
+) -> Evidence | None:
+    """Run it, and tell what was planted: the evidence beside, or None when a plant was missed, and why is in `state`.
+
+    Raises:
+        StoppedError: The run was asked to stop.
+    """
+    effort = declaration.efforts[state.backend]
+    try:
+        done = run(session, declaration, cases, seed=seed, launches=effort.launches, inject=inject)
+    except StoppedError:
+        session.partial = None  # a GPU that was struck on purpose is not to be reported
+        raise
+    planted = ", ".join(f"{plant.fault} on GPU {plant.gpu}" for plant in done.plants) or "nothing: no GPU was left"
+    note = f"self-test planted {planted}"
+    state.notes += [note] if note not in state.notes else []
+    if not done.missed:
+        return done.evidence
+    state.evidence = merge(state.evidence, done.evidence)
+    state.gaps.extend(done.missed)
+    state.own[TEST] = (Verdict.NOT_JUDGED, done.missed[0])
+    return None
 
 
 def votes_sound() -> bool:

@@ -4,18 +4,18 @@ The same path serves the level's tests and the self-test, which only hands in fa
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
-from typing import Protocol
+from dataclasses import replace
 
 from burnin.asking import opinions_needed, proofs_needed, retests_needed, worth_examining
 from burnin.keys import derive
 from burnin.options import SEED_LIMIT
-from burnin.processes.children import Answer, Heard
+from burnin.processes.children import Answer
 from burnin.processes.wire import (
     Examine,
     ListCases,
     Prove,
     Request,
+    Rest,
     Vote,
     WireError,
     ballot,
@@ -25,18 +25,24 @@ from burnin.processes.wire import (
     part,
 )
 from burnin.spec import Case, Device, Inject, Proof
+from burnin.task import Crew, Task
 from burnin.telling.progress import Progress
-from burnin.tests import Declaration, Effort
+from burnin.tests import Declaration
+from burnin.verdict.condense import condense
 from burnin.verdict.evidence import Cast, Evidence, Examined, Shown
 from burnin.verdict.opinions import INPUTS_MAX
 from burnin.verdict.weigh import Input
 
+__all__ = ["CASTS_MAX", "Crew", "Session", "Task", "common_seed", "merge", "round_seed"]
+
 COMMON_SEED = 0
 """Stands in for the run's seed in one round of each float test, so that hosts can compare what their GPUs agree on."""
-RETESTS = 10
-"""Ballots of a retest: the first half with the same seed, the others with new ones."""
 START_IN_S = 0.25
 """How long GPUs that are to begin in step have to make their inputs; one that takes longer joins in later, in phase."""
+REST_LIMIT_S = 60.0
+"""A process that does not answer so long after its rest hangs."""
+CASTS_MAX = 1024
+"""Ballots of a task beyond which those that agree are added up."""
 EXAMINED_LAUNCHES = 100
 """Launches in which a GPU that was wrong may show it again: a fault of one launch in twenty is missed in 1 case of 170.
 """
@@ -52,39 +58,6 @@ def round_seed(seed: int, *names: str | int) -> int:
 def common_seed(test: str) -> int:
     """The seed of the round that every host computes alike."""
     return round_seed(COMMON_SEED, test, "common")
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Task:
-    """One test to carry out."""
-
-    test: str
-    """The id under which its evidence counts."""
-    declaration: Declaration
-    cases: tuple[Case, ...]
-    effort: Effort
-    inject: Mapping[str, Inject]
-    """GPU → the fault planted on it."""
-    seed: int
-    """What the seeds of its rounds are derived from."""
-    retests: int = RETESTS
-    common: bool = False
-    """Whether to compute one round more, on inputs that all hosts share."""
-    examine: bool = True
-    """Whether to find the wrong elements of wrong results, for their signatures."""
-
-
-class Crew(Protocol):
-    """Who computes for a session: processes of GPUs (`processes.children`), or a simulated host (`burnin.coverage`)."""
-
-    @property
-    def living(self) -> tuple[str, ...]:
-        """The GPUs that can still be asked."""
-
-    def ask(
-        self, asks: Mapping[str, Sequence[Request]], *, test: str, quiet_s: float, limit_s: float, heard: Heard
-    ) -> None:
-        """Have the requests answered; see `burnin.processes.children.Children.ask`."""
 
 
 class Session:
@@ -109,6 +82,8 @@ class Session:
         """Test → why it has no cases here, as `list_cases` heard."""
         self.skipped: dict[str, tuple[Case, ...]] = {}
         """Test → its cases that cannot be computed here."""
+        self.rounds = 0
+        """Rounds that the last task did, without retests."""
         self.partial: Evidence | None = None
         """What the task in progress has found so far; a run that is stopped reports it."""
 
@@ -147,19 +122,20 @@ class Session:
         known = {(task.test, one.name): one for one in task.cases}
         evidence = Evidence(devices=self.devices, cases=known, quotas={}, cores=self._cores)
         begun_s = self._monotonic()
-        iteration = 0
+        iteration = task.first
         self._progress.test(task.test, task.effort)
+        self.rounds = 0
         while self.living:
-            evidence = self._round(task, evidence, iteration, round_seed(task.seed, task.test, iteration))
+            evidence = self._round(task, evidence, iteration, _seed(task, iteration))
             iteration += 1
             elapsed_s = self._monotonic() - begun_s
-            enough = iteration >= task.effort.rounds and elapsed_s >= task.effort.seconds
+            enough = iteration - task.first >= task.effort.rounds and elapsed_s >= task.effort.seconds
             if enough or elapsed_s > task.declaration.max_seconds:
                 break
         if task.common and self.living:
             evidence = self._round(task, evidence, iteration, common_seed(task.test))
         for _ in range(len(self.devices)):  # each retest covers at least one GPU more
-            wanted = retests_needed(evidence)
+            wanted = retests_needed(evidence, task.known)
             if not wanted or not self.living:
                 break
             evidence = self._retest(task, evidence, wanted)
@@ -169,10 +145,26 @@ class Session:
         self.partial = None
         return evidence
 
+    def rest(self, seconds: float) -> dict[str, float | None]:
+        """Give memory back, leave all GPUs alone for so long: GPU → its temperature then, in °C; None: not read."""
+        celsius: dict[str, float | None] = {}
+
+        def heard(gpu: str, answer: Answer) -> None:
+            celsius[gpu] = felt(part(answer, "felt")).peak_celsius
+
+        asks: dict[str, list[Request]] = {gpu: [Rest(seconds=seconds)] for gpu in self.living}
+        limit_s = seconds + REST_LIMIT_S
+        self._children.ask(asks, test="rest", quiet_s=REST_LIMIT_S, limit_s=limit_s, heard=heard)
+        return celsius
+
     def _round(self, task: Task, evidence: Evidence, iteration: int, seed: int) -> Evidence:
         inputs = [((task.test, one.name, seed), iteration) for one in task.cases]
         evidence = self._vote(task, evidence, inputs, retest=False)
-        return self._prove(task, evidence, retest=False)
+        evidence = self._prove(task, evidence, retest=False)
+        self.rounds += 1
+        # A minute of ballots with all their tiles would take hundreds of megabytes.
+        many = len(evidence.casts) > CASTS_MAX
+        return condense(evidence, apart={common_seed(task.test)}) if many else evidence
 
     def _retest(self, task: Task, evidence: Evidence, wanted: tuple[Input, ...]) -> Evidence:
         self._progress.note(f"{task.test}: {len(wanted)} cases differ; asking {task.retests} times more")
@@ -265,7 +257,7 @@ class Session:
     def _examine(self, task: Task, evidence: Evidence) -> Evidence:
         """Let every GPU that was wrong find the wrong elements of one of its results."""
         found: dict[str, Examined] = {}
-        wrongs = {wrong.gpu: wrong for wrong in worth_examining(evidence) if wrong.gpu in self.living}
+        wrongs = {wrong.gpu: wrong for wrong in worth_examining(evidence, task.known) if wrong.gpu in self.living}
 
         def heard(gpu: str, answer: Answer) -> None:
             if answer.get("elements") is not None:
@@ -301,6 +293,14 @@ class Session:
             limit_s=declaration.max_seconds,
             heard=heard,
         )
+
+
+def _seed(task: Task, iteration: int) -> int:
+    """The seed of a round: a new one, or in every second round of a directed task one that failed before."""
+    turn = iteration - task.first
+    if task.again and turn % 2 == 0:
+        return task.again[turn // 2 % len(task.again)]
+    return round_seed(task.seed, task.test, iteration)
 
 
 def merge(first: Evidence, second: Evidence) -> Evidence:

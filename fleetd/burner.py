@@ -1,5 +1,6 @@
 """Runs the burn-in as a child process and keeps its report: the `Burner` port over `python -m burnin`.
 
+A long level (`burnin`, `soak`) goes on where it was when its order is carried out again, after a restart of the agent.
 The child is a process group of its own and never outlives the agent: the kernel sends it SIGTERM when the agent dies,
 however it dies, and the burn-in then ends its own children. A cancelled burn is ended within `_GRACE_S`.
 """
@@ -15,6 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
+from burnin.levels import LEVELS
 from fleetd.model.ids import HostName
 from fleetd.model.order import RunBurnin
 from fleetd.ports import BurnerError
@@ -24,6 +26,9 @@ _WITH_REPORT = (0, 1, 3)
 _GRACE_S = 1.5
 """From SIGTERM to SIGKILL; the agent itself has two seconds to end."""
 _STDERR_BYTES_KEPT = 4096
+_DEADLINE_MIN_S = 1800.0
+RESUME = ".resume"
+"""Ends the name of the file beside a report in which a long burn-in notes how far it is."""
 
 LEASH = """
 import ctypes, os, signal, sys
@@ -48,8 +53,9 @@ class BurnerConfig:
     """A fault to plant, `gpu=5,fault=F03,rate=0.3`; `sim` only, so that no real GPU is blamed for it."""
     python: str | None = None
     """Interpreter of the environment that has torch and burnin; None: the agent's own."""
-    deadline_seconds: float = 1800.0
-    """A burn-in that takes longer is ended and left without a judgement."""
+    deadline_seconds: float | None = None
+    """A burn-in that takes longer is ended and left without a judgement; None: half as long again as its level takes,
+    and at least half an hour."""
 
     def __post_init__(self) -> None:
         """Refuse what cannot work. Raises ValueError."""
@@ -59,16 +65,31 @@ class BurnerConfig:
             raise ValueError(f"gpus: {self.gpus} is not above 0")
         if self.seed is not None and not 0 <= self.seed < 1 << 63:
             raise ValueError(f"seed: {self.seed} is not from 0 to {(1 << 63) - 1}")
-        if self.deadline_seconds <= 0:
+        if self.deadline_seconds is not None and self.deadline_seconds <= 0:
             raise ValueError(f"deadline_seconds: {self.deadline_seconds} is not above 0")
 
 
 class ProcessBurner:
     """The `Burner` port. One burn-in after the other: the caller sees to that."""
 
-    def __init__(self, *, host: HostName, config: BurnerConfig, environ: Mapping[str, str] | None = None) -> None:
-        """Start nothing yet. `environ` is the child's environment; None: the agent's."""
+    def __init__(
+        self,
+        *,
+        host: HostName,
+        config: BurnerConfig,
+        environ: Mapping[str, str] | None = None,
+        exposure: Path | None = None,
+    ) -> None:
+        """Start nothing yet.
+
+        Args:
+            host: the name that reports carry.
+            config: how to run.
+            environ: the child's environment; None: the agent's.
+            exposure: the file in which burn-ins add up how long each GPU was tested by what; None: nowhere.
+        """
         self._host = host
+        self._exposure = exposure
         self._config = config
         self._environ = environ
 
@@ -78,7 +99,8 @@ class ProcessBurner:
         try:
             report.parent.mkdir(parents=True, exist_ok=True)
             part.unlink(missing_ok=True)
-            code, said = await self._run(self._command(order, part))
+            command = self._command(order, part, resume=report.with_suffix(RESUME))
+            code, said = await self._run(command, limit_s=self._limit_s(order.level))
             _settle(part, report, code, said)
         except OSError as error:
             raise BurnerError(f"the burn-in does not start or leaves no report: {error}") from error
@@ -86,18 +108,32 @@ class ProcessBurner:
             with suppress(OSError):
                 part.unlink(missing_ok=True)
 
-    def _command(self, order: RunBurnin, part: Path) -> list[str]:
+    def _limit_s(self, level: str) -> float:
+        if self._config.deadline_seconds is not None:
+            return self._config.deadline_seconds
+        known = LEVELS.get(level)
+        return max(_DEADLINE_MIN_S, known.patience_seconds) if known is not None else _DEADLINE_MIN_S
+
+    def _command(self, order: RunBurnin, part: Path, *, resume: Path) -> list[str]:
         config = self._config
         # -P: a daemon that runs as root must not import what lies in the directory it happens to stand in.
         command = [config.python or sys.executable, "-P", "-m", "burnin", "run"]
         # With "=", so that no value from the wire can be taken for an option.
         command += [f"--level={order.level}", f"--backend={config.backend}", f"--host={self._host}", f"--json={part}"]
-        for option, value in (("gpus", config.gpus), ("seed", config.seed), ("inject", config.inject)):
+        level = LEVELS.get(order.level)
+        again = resume if level is not None and level.long else None
+        for option, value in (
+            ("gpus", config.gpus),
+            ("seed", config.seed),
+            ("inject", config.inject),
+            ("exposure", self._exposure),
+            ("resume", again),
+        ):
             if value is not None:
                 command.append(f"--{option}={value}")
         return command
 
-    async def _run(self, command: list[str]) -> tuple[int, str]:
+    async def _run(self, command: list[str], *, limit_s: float) -> tuple[int, str]:
         """Exit code and last line of standard error. Raises BurnerError past the deadline, OSError without a start."""
         # A pipe of our own: asyncio counts a process as ended only when every holder of its pipes has ended too.
         read_end, write_end = os.pipe()
@@ -109,12 +145,12 @@ class ProcessBurner:
         listener = asyncio.create_task(_listen(reader, tail))
         try:
             process = await self._start(command, write_end)
-            async with asyncio.timeout(self._config.deadline_seconds):
+            async with asyncio.timeout(limit_s):
                 code = await _wait(process)
             await asyncio.wait([listener], timeout=_GRACE_S)
         except TimeoutError as error:
             said = _last_line(tail)
-            limit = f"the burn-in was ended after {self._config.deadline_seconds:g} s"
+            limit = f"the burn-in was ended after {limit_s:g} s"
             raise BurnerError(f"{limit}; it said: {said}" if said else limit) from error
         finally:
             listener.cancel()

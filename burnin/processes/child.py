@@ -4,6 +4,7 @@ It ends when its parent does: at the end of the line, and by the kernel's parent
 """
 
 import ctypes
+import gc
 import os
 import signal
 import socket
@@ -18,7 +19,7 @@ import torch
 
 from burnin import inject as injection
 from burnin.collectives.fabric import Fabric, LostError, Simulated, StuckError, UnsupportedError
-from burnin.processes import backends
+from burnin.processes import backends, settings
 from burnin.processes.readers import open_reader
 from burnin.processes.senses import Senses, Watch, heats, open_senses
 from burnin.processes.wire import (
@@ -27,8 +28,11 @@ from burnin.processes.wire import (
     Discover,
     Examine,
     ListCases,
+    Look,
+    Lookout,
     Prove,
     Request,
+    Rest,
     Vote,
     WireError,
     decode,
@@ -40,6 +44,7 @@ from burnin.spec import Case, Inject, SpecError
 from burnin.verdict.evidence import DeathKind
 from burnin.verdict.health import Felt, Reader
 from burnin.workloads import Context, MissingError, Workload, hostcpu
+from burnin.workloads.pauses import rest
 
 ALIVE_EVERY_S = 0.5
 SIMULATED_LAUNCH_S = 0.001
@@ -120,7 +125,29 @@ class _Service:
                 answer = {"counters": asdict(self._reader().counters())}
             case CheckCores(seed=seed):
                 answer = {"cores": hostcpu.check(seed, alive=self._alive)}
+            case Rest() | Look() | Lookout():
+                answer = self._beside(request)
         return answer
+
+    def _beside(self, request: Rest | Look | Lookout) -> dict[str, Any]:
+        """Do what computes nothing."""
+        match request:
+            case Rest(seconds=seconds):
+                return self._rest(seconds)
+            case Look(backend=backend, gpus=gpus):
+                return {"found": {gpu: asdict(one) for gpu, one in settings.settings_of(backend, gpus).items()}}
+            case Lookout(backend=backend, gpus=gpus, own=own):
+                return {"users": settings.watch(backend, gpus, own, alive=self._alive)}
+
+    def _rest(self, seconds: float) -> dict[str, Any]:
+        if self._backend == "cuda":  # what is kept for the next allocation here is missing elsewhere
+            gc.collect()
+            torch.cuda.empty_cache()
+        rest(self._context(None), seconds)
+        self._begin()
+        assert self._watch is not None  # noqa: S101 - it has just begun
+        felt, self._watch = self._watch.end(), None
+        return {"felt": asdict(felt)}
 
     def _prove(self, request: Prove) -> dict[str, Any]:
         ctx = self._context(request.inject)

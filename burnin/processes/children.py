@@ -76,6 +76,8 @@ class _Child:
     heard_s: float = 0.0
     reached: int = 0
     """Transfers that it has begun, as it said last."""
+    aside: Heard | None = None
+    """Who hears its answer, if it was asked for one that nobody waits for."""
 
 
 class Children:
@@ -115,7 +117,7 @@ class Children:
     @property
     def living(self) -> tuple[str, ...]:
         """The GPUs whose process can still be asked."""
-        return tuple(child.gpu for child in self._children.values() if child.line is not None)
+        return tuple(c.gpu for c in self._children.values() if c.line is not None and c.aside is None)
 
     @property
     def reached(self) -> dict[str, int]:
@@ -133,6 +135,21 @@ class Children:
     def end(self, gpu: str) -> None:
         """End the process of one GPU."""
         self._end(self._children.pop(gpu))
+
+    @property
+    def pids(self) -> tuple[int, ...]:
+        """The processes that live."""
+        return tuple(c.process.pid for c in self._children.values() if c.process is not None and c.process.pid)
+
+    def ask_aside(self, gpu: str, request: Request, heard: Heard) -> None:
+        """Send one process a request that nobody waits for: it is answered while others are asked, or never.
+
+        If the process dies meanwhile, that is a death, and it is not started again.
+        """
+        child = self._children[gpu]
+        if child.line is not None:
+            child.aside, child.attempts, child.owed = heard, self._attempts, deque([request])
+            self._send(child)
 
     def ask(
         self, asks: Mapping[str, Sequence[Request]], *, test: str, quiet_s: float, limit_s: float, heard: Heard
@@ -157,7 +174,7 @@ class Children:
             if child.line is not None:
                 child.owed = deque(requests)
                 self._send(child)
-        while any(child.owed for child in self._children.values()):
+        while any(child.owed and child.aside is None for child in self._children.values()):
             if self._stop.asked:
                 raise StoppedError
             for key, _ in self._selector.select(POLL_S):
@@ -167,7 +184,7 @@ class Children:
                 return
             for child in self._children.values():
                 late = now_s - child.begun_s > limit_s
-                if child.owed and (late or now_s - child.heard_s > quiet_s):
+                if child.owed and child.aside is None and (late or now_s - child.heard_s > quiet_s):
                     silence = f"not done after {limit_s:.0f} s" if late else f"silent for {quiet_s:.0f} s"
                     self._died(child, DeathKind.HANG, silence, test)
 
@@ -232,7 +249,7 @@ class Children:
                     self._died(child, kind, str(message["failed"]), test)
                     return
                 if "alive" not in message and child.owed:
-                    heard(child.gpu, message)
+                    (child.aside or heard)(child.gpu, message)
                     child.owed.popleft()
                     self._send(child)
         except WireError as error:

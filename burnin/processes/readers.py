@@ -29,6 +29,8 @@ CLOCK_LIMITS = {
     0x100: "display clock setting",
 }
 """Bits of NVML's clock event reasons (nvml.h), in words; idle (bit 0) holds nothing back."""
+CAP_MAX_MICROWATTS = 1e10
+"""No part may draw 10 kW; amdsmi fills a field that it does not have with ones."""
 EDAC = Path("/sys/devices/system/edac/mc")
 
 
@@ -139,11 +141,13 @@ class _Nvml:
         megahertz = self._read("nvmlDeviceGetClockInfo", self._nvml.NVML_CLOCK_SM)
         celsius = self._read("nvmlDeviceGetTemperature", self._nvml.NVML_TEMPERATURE_GPU)
         bits = self._read("nvmlDeviceGetCurrentClocksThrottleReasons") or 0
+        limit = self._read("nvmlDeviceGetEnforcedPowerLimit")
         return Sensors(
             power_watts=milliwatts / 1e3 if milliwatts is not None else None,
             temperature_celsius=float(celsius) if celsius is not None else None,
             sm_clock_hertz=megahertz * 1e6 if megahertz is not None else None,
             limits=tuple(text for bit, text in CLOCK_LIMITS.items() if bits & bit),
+            power_limit_watts=limit / 1e3 if limit is not None else None,
         )
 
     def facts(self) -> Facts:
@@ -164,6 +168,16 @@ class _Nvml:
         return tuple(sorted({int(process.pid) for process in running} - {os.getpid()}))
 
 
+def smi_rows(gpu: str, fields: str, *, what: str = "gpu") -> list[list[str]]:
+    """Rows of fields that `nvidia-smi` tells; none when the command is missing, fails or takes too long."""
+    command = ["nvidia-smi", f"--query-{what}={fields}", "--format=csv,noheader,nounits", f"--id={gpu}"]
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, timeout=SMI_TIMEOUT_S, check=True)
+    except (OSError, subprocess.SubprocessError):
+        return []
+    return [[cell.strip() for cell in line.split(",")] for line in done.stdout.splitlines() if line.strip()]
+
+
 class _Smi:
     """One GPU through `nvidia-smi`, for hosts with a driver and without the bindings."""
 
@@ -173,13 +187,7 @@ class _Smi:
         self._sensors_s: float | None = None
 
     def _query(self, fields: str, *, what: str = "gpu") -> list[list[str]]:
-        """Rows of fields; none when the command is missing, fails or takes too long."""
-        command = ["nvidia-smi", f"--query-{what}={fields}", "--format=csv,noheader,nounits", f"--id={self._gpu}"]
-        try:
-            done = subprocess.run(command, capture_output=True, text=True, timeout=SMI_TIMEOUT_S, check=True)
-        except (OSError, subprocess.SubprocessError):
-            return []
-        return [[cell.strip() for cell in line.split(",")] for line in done.stdout.splitlines() if line.strip()]
+        return smi_rows(self._gpu, fields, what=what)
 
     def counters(self) -> Counters:
         rows = self._query(
@@ -202,10 +210,12 @@ class _Smi:
         now_s = time.perf_counter()
         if self._sensors_s is None or now_s - self._sensors_s > SMI_SENSORS_EVERY_S:
             self._sensors_s = now_s
-            rows = self._query("power.draw,temperature.gpu,clocks.sm")
-            watts, celsius, megahertz = (_number(cell) for cell in rows[0]) if rows else (None, None, None)
+            rows = self._query("power.draw,temperature.gpu,clocks.sm,enforced.power.limit")
+            watts, celsius, megahertz, limit = (_number(cell) for cell in rows[0]) if rows else (None,) * 4
             hertz = megahertz * 1e6 if megahertz is not None else None
-            self._sensors = Sensors(power_watts=watts, temperature_celsius=celsius, sm_clock_hertz=hertz)
+            self._sensors = Sensors(
+                power_watts=watts, temperature_celsius=celsius, sm_clock_hertz=hertz, power_limit_watts=limit
+            )
         return self._sensors
 
     def facts(self) -> Facts:
@@ -286,6 +296,7 @@ class _Amd(_Still):
     def sensors(self) -> Sensors:
         smi = self._smi
         power = self._ask("power_info") or {}
+        cap = _positive((self._ask("power_cap_info") or {}).get("power_cap"))  # microwatts; all bits set: none
         clock = self._ask("clock_info", smi.AmdSmiClkType.GFX) or {}
         hot_spot = (smi.AmdSmiTemperatureType.HOTSPOT, smi.AmdSmiTemperatureMetric.CURRENT)
         celsius = self._ask("temp_metric", *hot_spot)
@@ -295,6 +306,7 @@ class _Amd(_Still):
             power_watts=watts,
             temperature_celsius=_positive(celsius),
             sm_clock_hertz=megahertz * 1e6 if megahertz is not None else None,
+            power_limit_watts=cap * 1e-6 if cap is not None and cap < CAP_MAX_MICROWATTS else None,
         )
 
     def _ask(self, name: str, *arguments: Any) -> Any:

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from typing import Protocol
 
 from burnin.load.sensors import Sensors as Ring
-from burnin.verdict.health import QUANTITIES, Felt, Reader, Sensors, Spread
+from burnin.verdict.health import QUANTITIES, Felt, Reader, Sensors, Spread, lowest
 
 READ_EVERY_S = 0.1
 """Between two readings: what a driver updates several times, at a cost of some microseconds a reading (an H200)."""
@@ -131,6 +131,7 @@ class Watch:
         self._next_s = -math.inf
         self._sums: dict[str, tuple[float, float, float, int]] = {}
         self._limits: set[str] = set()
+        self._power_limit_watts: float | None = None
         self._readings = 0
 
     def look(self) -> None:
@@ -153,11 +154,13 @@ class Watch:
             sm_clock_hertz=spreads.get("sm_clock_hertz"),
             limits=tuple(sorted(self._limits)),
             readings=self._readings,
+            power_limit_watts=self._power_limit_watts,
         )
 
     def _take(self, now: Sensors) -> None:
         self._readings += 1
         self._limits.update(now.limits)
+        self._power_limit_watts = lowest((self._power_limit_watts, now.power_limit_watts))
         for name in QUANTITIES:
             value: float | None = getattr(now, name)
             if value is not None:

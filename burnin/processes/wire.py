@@ -92,9 +92,34 @@ class CheckCores:
     seed: int
 
 
-Request = Discover | ListCases | Vote | Prove | Examine | Count | CheckCores
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rest:
+    """Give memory back and leave this GPU alone for so long. Answer: what it feels then, `felt`."""
+
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Look:
+    """Read how these GPUs are set and what is in use of them. Answer: `found`, GPU → `Settings`."""
+
+    backend: str
+    gpus: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Lookout:
+    """Look after the GPUs until others use them, as long as it takes. Answer: `users`, GPU → process ids."""
+
+    backend: str
+    gpus: tuple[str, ...]
+    own: tuple[int, ...]
+    """Processes of this run."""
+
+
+Request = Discover | ListCases | Vote | Prove | Examine | Count | CheckCores | Rest | Look | Lookout
 REQUESTS: Mapping[str, type[Request]] = {
-    cls.__name__: cls for cls in (Discover, ListCases, Vote, Prove, Examine, Count, CheckCores)
+    cls.__name__: cls for cls in (Discover, ListCases, Vote, Prove, Examine, Count, CheckCores, Rest, Look, Lookout)
 }
 
 
@@ -153,8 +178,9 @@ def unpack(message: Mapping[str, Any]) -> Request:
         fields = dict(message["with"])
         if fields.get("inject") is not None:
             fields["inject"] = Inject(**fields["inject"])
-        if "tiles" in fields:
-            fields["tiles"] = tuple(map(int, fields["tiles"]))
+        for name, kind in (("tiles", int), ("own", int), ("gpus", str)):
+            if isinstance(fields.get(name), list):
+                fields[name] = tuple(map(kind, fields[name]))
         return REQUESTS[message["do"]](**fields)
     except (KeyError, TypeError, ValueError) as error:
         raise WireError(f"not a request: {message!r:.80}") from error
@@ -210,8 +236,12 @@ def felt(fields: Mapping[str, Any]) -> Felt:
             else None
             for name in QUANTITIES
         }
+        limit = fields.get("power_limit_watts")
         return Felt(
-            limits=tuple(map(str, fields.get("limits", ()))), readings=int(fields.get("readings", 0)), **spreads
+            limits=tuple(map(str, fields.get("limits", ()))),
+            readings=int(fields.get("readings", 0)),
+            power_limit_watts=_finite(limit) if limit is not None else None,
+            **spreads,
         )
     except (AttributeError, TypeError, ValueError) as error:
         raise WireError(f"not what a GPU felt: {fields!r:.80}") from error

@@ -1,25 +1,24 @@
 """The report of a run: one dictionary of plain values, from which the JSON, the JUnit XML and the page are written.
 
-Files appear whole or not at all: they are written beside their target and renamed.
+Its keys are published (`burnin.schema`), and within its number only added to.
 """
 
 import json
-import os
-import tempfile
 from collections import Counter
 from dataclasses import asdict
-from pathlib import Path
 from typing import Any
-from xml.etree import ElementTree as ET
 
-from burnin.spec import SCHEMA, ExitCode, FaultClass, Verdict
+from burnin.spec import SCHEMA, ExitCode, Verdict
+from burnin.telling.advice import advice
 from burnin.telling.ballots import host_ballots
+from burnin.telling.markup import plain
 from burnin.telling.result import Result
 from burnin.telling.rows import feelings, rows
 from burnin.tests import SELFTEST_WORKLOAD
 from burnin.verdict.chance import never_seen_bound
 from burnin.verdict.health import Felt
 from burnin.verdict.judge import GpuVerdict
+from burnin.verdict.rates import Held
 from burnin.verdict.weigh import Wrong
 
 MAX_SIGNATURES = 64
@@ -28,16 +27,6 @@ MAX_TILES = 64
 """Tiles named in one signature."""
 
 EXIT_CODES = {Verdict.PASS: ExitCode.GOOD, Verdict.FAIL: ExitCode.BAD, Verdict.NOT_JUDGED: ExitCode.NOT_JUDGED}
-
-NEXT = {
-    FaultClass.CHIP_PERSISTENT: "take the GPU out of service and have it replaced; keep this report for the vendor",
-    FaultClass.CHIP_TRANSIENT: "run it again for longer; a second strike on the same GPU means out of service",
-    FaultClass.MEMORY: "reset the GPU and run again; if errors come back, have it replaced",
-    FaultClass.LINK: "reseat or swap what connects it, run again: does the fault stay with the GPU or its place?",
-    FaultClass.SLOW: "compare its cooling, power cap and clock settings with its neighbours'; its results are right",
-    FaultClass.UNRESPONSIVE: "look into the kernel log, reset the GPU or reboot the host, and run again",
-}
-"""What to do about a GPU, by its class."""
 
 
 def build(result: Result) -> dict[str, Any]:
@@ -63,6 +52,7 @@ def build(result: Result) -> dict[str, Any]:
         ],
         "gpus": [_gpu(result, gpu) for gpu in judgement.gpus],
         "tests": rows(result),
+        "rates": [_held(one, index) for one in result.held],
         "clean": _clean(result),
         "not_run": [{"id": one.test, "why": one.why, "required": one.required} for one in result.not_run],
         "signatures": signatures,
@@ -85,6 +75,8 @@ def build(result: Result) -> dict[str, Any]:
         ],
         "ballots": host_ballots(result.evidence),
         "notes": list(result.notes),
+        "schedule": _schedule(result),
+        "settings": [dict(one) for one in result.settings],
         "vote_key": ",".join(keys),
         "versions": dict(sorted(result.versions.items())),
     }
@@ -167,8 +159,39 @@ def _gpu(result: Result, verdict: GpuVerdict) -> dict[str, Any]:
         "strikes": verdict.strikes,
         "why": verdict.why,
         "sku": device.sku,
+        "sm_count": device.sm_count,
         "vote_key": device.vote_key,
     }
+
+
+def _held(one: Held, index: dict[str, int]) -> dict[str, Any]:
+    """One GPU's best rate in one case, beside its peers' median and what such a part should reach."""
+    return {
+        "gpu": one.gpu,
+        "index": index[one.gpu],
+        "test": one.case.test,
+        "case": one.case.name,
+        "name": one.case.rate_name,
+        "best": one.rate,
+        "gpus": one.peers,
+        "median": one.median,
+        "expected": one.expected.rate,
+        "expected_error": one.expected.error,
+        "slow_below": one.case.slow_below,
+        "why": one.expected.why,
+    }
+
+
+def _schedule(result: Result) -> list[dict[str, Any]]:
+    """What the time was spent on: (kind, test) with its slices, rounds and seconds, in the order of the first slice."""
+    told: dict[tuple[str, str], dict[str, Any]] = {}
+    for one in result.done:
+        at = (one.slice.kind.value, one.slice.test)
+        row = told.setdefault(at, {"kind": at[0], "test": at[1], "slices": 0, "rounds": 0, "elapsed_s": 0.0})
+        row["slices"] += 1
+        row["rounds"] += one.rounds
+        row["elapsed_s"] = round(row["elapsed_s"] + one.elapsed_s, 3)
+    return list(told.values())
 
 
 def _clean(result: Result) -> dict[str, Any]:
@@ -188,79 +211,22 @@ def summary(report: dict[str, Any]) -> list[str]:
     lines = [
         f"{report['verdict']}: {where} ({told or 'none tested'}), {report['elapsed_s']:.1f} s, seed {report['seed']}"
     ]
-    for one in report["culprits"]:
-        lines.append(f"  culprit: GPU {one['index']} ({one['gpu']}), {one['class']}: {one['why']}")
-        if FaultClass(one["class"]) in NEXT:
-            lines.append(f"  next: {NEXT[FaultClass(one['class'])]}")
+    lines += [
+        f"  culprit: GPU {one['index']} ({one['gpu']}), {one['class']}: {one['why']}" for one in report["culprits"]
+    ]
     if not report["culprits"]:
         lines.append(f"  why: {report['why']}")
+    if report["verdict"] != Verdict.PASS:
+        lines += [f"  next: {line}" for line in advice(report)]
     for one in report["injected"]:
         found = "found" if one["found"] else "NOT found"
         lines.append(f"  injected: {one['fault']} on GPU {one['index']}: changed {one['fired']} launches, {found}")
     lines += [f"  not run: {one['id']}: {one['why']}" for one in report["not_run"]]
     if report["signatures"]:
         lines.append(f"  again: {report['signatures'][0]['reproduce']}")
-    return lines
+    return [plain(line) for line in lines]
 
 
 def to_json(report: dict[str, Any]) -> str:
     """The report as JSON text."""
     return json.dumps(report, indent=2, allow_nan=False) + "\n"
-
-
-def to_junit(report: dict[str, Any]) -> str:
-    """The report as JUnit XML: one test case for each test and each GPU; not judged is an error, not a pass."""
-    rows = [("tests", test["id"], test["verdict"], test["why"], test["elapsed_s"]) for test in report["tests"]]
-    rows += [("gpus", gpu["gpu"], gpu["verdict"], gpu["why"], 0.0) for gpu in report["gpus"]]
-    counts = Counter(verdict for _, _, verdict, _, _ in rows)
-    suite = ET.Element(
-        "testsuite",
-        name=f"burnin {report['level']} {report['host']}",
-        tests=str(len(rows) + len(report["not_run"])),
-        failures=str(counts[Verdict.FAIL.value]),
-        errors=str(counts[Verdict.NOT_JUDGED.value]),
-        skipped=str(len(report["not_run"])),
-        time=str(report["elapsed_s"]),
-    )
-    for group, name, verdict, why, elapsed_s in rows:
-        case = ET.SubElement(suite, "testcase", classname=f"burnin.{group}", name=name, time=str(elapsed_s))
-        if verdict == Verdict.FAIL:
-            ET.SubElement(case, "failure", message=why)
-        elif verdict == Verdict.NOT_JUDGED:
-            ET.SubElement(case, "error", message=why)
-    for one in report["not_run"]:
-        case = ET.SubElement(suite, "testcase", classname="burnin.tests", name=one["id"], time="0")
-        ET.SubElement(case, "skipped", message=one["why"])
-    return ET.tostring(suite, encoding="unicode", xml_declaration=True) + "\n"
-
-
-def check_writable(path: Path) -> None:
-    """Find out before a run whether its report can be written. Raises OSError.
-
-    The target itself is not touched; a temporary file beside it is made and removed.
-    """
-    if path.is_dir():
-        raise IsADirectoryError(f"{path} is a directory")
-    if path.exists() and not path.is_file():  # renaming over a device would replace it
-        raise FileExistsError(f"{path} is no regular file")
-    path = Path(os.path.realpath(path))  # `resolve` raises RuntimeError for a link to itself
-    descriptor, name = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
-    os.close(descriptor)
-    Path(name).unlink()
-
-
-def write(path: Path, text: str) -> None:
-    """Write a file whole or not at all: beside its target (a link's target), to the disk, renamed. Raises OSError."""
-    path = Path(os.path.realpath(path))
-    descriptor, name = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
-    temporary = Path(name)
-    try:
-        with os.fdopen(descriptor, "w", encoding="utf-8") as file:
-            file.write(text)
-            file.flush()
-            os.fsync(file.fileno())
-        temporary.chmod(0o644)
-        temporary.replace(path)
-    except OSError:
-        temporary.unlink(missing_ok=True)
-        raise

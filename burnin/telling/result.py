@@ -2,13 +2,18 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 from burnin.options import Options
+from burnin.parts.reading import PartError
+from burnin.parts.shelf import every
+from burnin.roofline.cases import Model
+from burnin.schedule import Done
 from burnin.spec import Device, Verdict
 from burnin.tests import Declaration
 from burnin.verdict.evidence import Death, Evidence
 from burnin.verdict.judge import Judgement, judge
-from burnin.verdict.rates import remarks, with_rates
+from burnin.verdict.rates import Expected, Held, held, nothing_expected, remarks, with_rates
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,6 +43,12 @@ class Result:
     not_run: tuple[NotRun, ...]
     notes: tuple[str, ...]
     versions: Mapping[str, str]
+    settings: tuple[Mapping[str, Any], ...] = ()
+    """How each GPU was set before and after, see `burnin.verdict.settings.compared`; nothing where that is not read."""
+    done: tuple[Done, ...] = ()
+    """The slices of the schedule that ended."""
+    held: tuple[Held, ...] = ()
+    """The rates by which GPUs may be called slow, and what each was held against."""
 
 
 @dataclass(slots=True)
@@ -53,6 +64,10 @@ class State:
     gaps: list[str] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
     versions: dict[str, str] = field(default_factory=dict)
+    settings: list[dict[str, Any]] = field(default_factory=list)
+    done: tuple[Done, ...] = ()
+    aimed: dict[str, str] = field(default_factory=dict)
+    """Test → how near a directed run came to the failure that it was to repeat, in words."""
 
 
 def _note_missing(state: State, declaration: Declaration) -> None:
@@ -69,6 +84,17 @@ def _note_missing(state: State, declaration: Declaration) -> None:
             state.gaps.append(f"the required test {test} did not run: {missing.why}")
 
 
+def _expectations(state: State) -> Expected:
+    """What is expected of the parts that are known; a damaged file costs the expectation, not the report."""
+    if not any(case.slow_below for case in state.evidence.cases.values()):
+        return nothing_expected  # no rate to hold against anything
+    try:
+        return Model(every())
+    except PartError as error:
+        state.notes.append(f"rate: {error}")
+        return nothing_expected
+
+
 def conclude(
     state: State,
     options: Options,
@@ -82,6 +108,7 @@ def conclude(
     for declaration in declarations:
         _note_missing(state, declaration)
     evidence = replace(state.evidence, devices=state.devices, deaths=deaths, gaps=tuple(state.gaps))
+    expected = _expectations(state)
     return Result(
         options=options,
         backend=state.backend,
@@ -90,10 +117,13 @@ def conclude(
         elapsed_s=elapsed_s,
         declarations=declarations,
         evidence=evidence,
-        judgement=with_rates(judge(evidence), evidence),
+        judgement=with_rates(judge(evidence), evidence, expected),
         own=state.own,
         test_elapsed_s=state.test_elapsed_s,
         not_run=tuple(state.not_run),
-        notes=(*state.notes, *remarks(evidence)),
+        notes=(*state.notes, *state.aimed.values(), *remarks(evidence, expected)),
         versions=state.versions,
+        settings=tuple(state.settings),
+        done=state.done,
+        held=held(evidence, expected),
     )

@@ -3,7 +3,7 @@
 None: not supported or not read. `burnin.processes.readers` reads them.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -36,6 +36,8 @@ class Sensors:
     sm_clock_hertz: float | None = None
     limits: tuple[str, ...] = ()
     """What holds the clock back now; empty also where that cannot be read."""
+    power_limit_watts: float | None = None
+    """The limit in force."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,6 +59,18 @@ class Felt:
     limits: tuple[str, ...] = ()
     """Everything that held its clock back in any reading."""
     readings: int = 0
+    power_limit_watts: float | None = None
+    """The lowest limit that was in force in any reading."""
+
+    @property
+    def peak_celsius(self) -> float | None:
+        """The highest temperature; None: it was not read."""
+        return self.temperature_celsius.max if self.temperature_celsius is not None else None
+
+
+def lowest(values: Iterable[float | None]) -> float | None:
+    """The lowest that is known."""
+    return min((value for value in values if value is not None), default=None)
 
 
 def together(felt: Sequence[Felt]) -> Felt:
@@ -75,7 +89,12 @@ def together(felt: Sequence[Felt]) -> Felt:
             else None
         )
     limits = tuple(sorted({limit for one in felt for limit in one.limits}))
-    return Felt(limits=limits, readings=sum(one.readings for one in felt), **spreads)
+    return Felt(
+        limits=limits,
+        readings=sum(one.readings for one in felt),
+        power_limit_watts=lowest(one.power_limit_watts for one in felt),
+        **spreads,
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,7 +1,8 @@
 """Which GPUs are slow: their best rates against the host's median, and against what is expected. Pure, torch-free.
 
 A GPU is compared with others of its vote key only, at least three of them, itself among them. Its best ballot counts:
-one that was interrupted says nothing. A part for which nothing is expected is never slow against nothing.
+one that was interrupted says nothing. A part for which nothing is expected is never slow against nothing, and an
+expectation blames nobody within its own error.
 """
 
 from collections import defaultdict
@@ -12,24 +13,36 @@ from typing import Protocol
 
 from burnin.spec import Case, Device, FaultClass, Verdict
 from burnin.verdict.evidence import Evidence
-from burnin.verdict.health import together
+from burnin.verdict.health import Felt, together
 from burnin.verdict.judge import Judgement
 
 MIN_GPUS = 3
 """Of two that differ, nobody can say which one is slow."""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Expectation:
+    """What a healthy part reaches in a case."""
+
+    rate: float | None
+    """Work a second, in the unit of the case; None: nothing can be expected, and `why` says so."""
+    error: float
+    """By which the expectation was wrong in one of ten shapes it had not seen: no GPU is blamed within that."""
+    why: str
+    """What bounds it, or why there is none."""
+
+
 class Expected(Protocol):
     """What a healthy part reaches."""
 
-    def __call__(self, device: Device, case: Case) -> float | None:
-        """Work a second of a case, in the unit of its rate; None: no expectation for this part."""
+    def __call__(self, device: Device, case: Case, felt: Felt) -> Expectation:
+        """Of a case on a device that felt this meanwhile: its power limit decides its clock."""
 
 
-def nothing_expected(device: Device, case: Case) -> float | None:
+def nothing_expected(device: Device, case: Case, felt: Felt) -> Expectation:
     """No expectation for any part."""
-    del device, case
-    return None
+    del case, felt
+    return Expectation(rate=None, error=0.0, why=f"no constants for this part ({device.sku})")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,23 +57,61 @@ class Slow:
     why: str
 
 
-def slow(evidence: Evidence, expected: Expected = nothing_expected) -> tuple[Slow, ...]:
-    """Every slow GPU once, by the case in which it falls short most."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Held:
+    """The best rate of one GPU in one case, and what it is held against."""
+
+    gpu: str
+    case: Case
+    rate: float
+    """Work a second, in the unit of the case."""
+    peers: int
+    """GPUs of its vote key that were measured, itself among them."""
+    median: float | None
+    """Of those; None: fewer than `MIN_GPUS`."""
+    expected: Expectation
+
+
+def held(evidence: Evidence, expected: Expected = nothing_expected) -> tuple[Held, ...]:
+    """Every GPU in every case by which it may be judged, case after case."""
     devices = {device.gpu: device for device in evidence.devices}
-    worst: dict[str, Slow] = {}
-    for (test, name), rates in _best(evidence).items():
-        case = evidence.cases[test, name]
+    found = []
+    for at, rates in _best(evidence).items():
         for gpu, rate in rates.items():
             peers = [other for one, other in rates.items() if devices[one].vote_key == devices[gpu].vote_key]
-            held = [(median(peers), f"the median of {len(peers)} GPUs")] if len(peers) >= MIN_GPUS else []
-            model = expected(devices[gpu], case)
-            held += [(model, "what this part is expected to reach")] if model is not None else []
-            for reference, words in held:
-                share = rate / reference
-                if share < case.slow_below and share < (worst[gpu].share if gpu in worst else 1.0):
-                    why = f"{test} {name}: {rate:.3g} a second, {share:.2f} of {words}; {_felt(evidence, test, gpu)}"
-                    worst[gpu] = Slow(gpu=gpu, test=test, case=name, share=share, why=why)
-    return tuple(worst[gpu] for gpu in devices if gpu in worst)
+            found.append(
+                Held(
+                    gpu=gpu,
+                    case=evidence.cases[at],
+                    rate=rate,
+                    peers=len(peers),
+                    median=median(peers) if len(peers) >= MIN_GPUS else None,
+                    expected=expected(devices[gpu], evidence.cases[at], _of(evidence, at[0], gpu)),
+                )
+            )
+    return tuple(found)
+
+
+def slow(evidence: Evidence, expected: Expected = nothing_expected) -> tuple[Slow, ...]:
+    """Every slow GPU once, by the case in which it falls short most."""
+    worst: dict[str, Slow] = {}
+    for one in held(evidence, expected):
+        gpu, test, name, model = one.gpu, one.case.test, one.case.name, one.expected
+        against = [(one.median, f"the median of {one.peers} GPUs", 0.0)] if one.median is not None else []
+        if model.rate is not None:
+            words = f"the {model.rate:.3g} that this part is expected to reach ({model.why})"
+            against.append((model.rate, words, model.error))
+        for reference, words, error in against:
+            share = one.rate / reference
+            if share < one.case.slow_below * (1.0 - error) and share < (worst[gpu].share if gpu in worst else 1.0):
+                why = f"{test} {name}: {one.rate:.3g} a second, {share:.2f} of {words}; {_felt(evidence, test, gpu)}"
+                worst[gpu] = Slow(gpu=gpu, test=test, case=name, share=share, why=why)
+    return tuple(worst[device.gpu] for device in evidence.devices if device.gpu in worst)
+
+
+def _of(evidence: Evidence, test: str, gpu: str) -> Felt:
+    """What a GPU felt in a test."""
+    return together([cast.felt for cast in evidence.casts if cast.test == test and cast.felt and cast.gpu == gpu])
 
 
 def _best(evidence: Evidence) -> Mapping[tuple[str, str], Mapping[str, float]]:
@@ -77,7 +128,7 @@ def _best(evidence: Evidence) -> Mapping[tuple[str, str], Mapping[str, float]]:
 def _felt(evidence: Evidence, test: str, gpu: str) -> str:
     """What may hold a GPU back, beside the others."""
     casts = [cast for cast in evidence.casts if cast.test == test]
-    felt = together([cast.felt for cast in casts if cast.felt is not None and cast.gpu == gpu])
+    felt = _of(evidence, test, gpu)
     others = together([cast.felt for cast in casts if cast.felt is not None and cast.gpu != gpu])
     parts = []
     for mine, theirs, scale, unit in (
@@ -88,6 +139,8 @@ def _felt(evidence: Evidence, test: str, gpu: str) -> str:
         if mine is not None:
             beside = f" (others {theirs.mean / scale:.0f})" if theirs is not None else ""
             parts.append(f"{mine.mean / scale:.0f} {unit}{beside}")
+    if felt.power_limit_watts is not None:
+        parts.append(f"its power limit is {felt.power_limit_watts:.0f} W")
     only = [limit for limit in felt.limits if limit not in others.limits]
     parts += [f"held back by {', '.join(only or felt.limits)}"] if felt.limits else []
     return ", ".join(parts) or "its clock, power and temperature cannot be read here"
@@ -104,10 +157,12 @@ def remarks(evidence: Evidence, expected: Expected = nothing_expected) -> tuple[
         sizes[device.vote_key] += 1
     if min(sizes.values()) < MIN_GPUS:
         told.append(f"rate: fewer than {MIN_GPUS} GPUs of a kind: their rates are told, not compared")
-    for sku in dict.fromkeys(device.sku for device in evidence.devices):
-        some = next(device for device in evidence.devices if device.sku == sku)
-        if all(expected(some, evidence.cases[at]) is None for at in rated):
-            told.append(f"rate: no expectation for this part ({sku}): a host that is slow as a whole is not seen")
+    missing: dict[str, None] = {}
+    for device in evidence.devices:
+        asked = [expected(device, evidence.cases[at], _of(evidence, at[0], device.gpu)) for at in rated]
+        if all(one.rate is None for one in asked):
+            missing |= dict.fromkeys([asked[0].why])
+    told += [f"rate: no expectation: {why}: a host that is slow as a whole is not seen" for why in missing]
     return tuple(told)
 
 

@@ -1,7 +1,8 @@
 """`rate`: how fast products of each dtype, copies on the device and copies over the host link are.
 
-What `burnin.verdict.rates` compares between the GPUs of a host. Results are checked as in every test, so that nothing
-is fast by not computing. The links between GPUs are timed by `copy` and the collectives, which need all GPUs at once.
+What `burnin.verdict.rates` compares between the GPUs of a host, and with what `burnin.roofline` expects. Results are
+checked as in every test, so that nothing is fast by not computing. The links between GPUs are timed by `copy` and the
+collectives, which need all GPUs at once.
 """
 
 from collections.abc import Callable
@@ -23,8 +24,9 @@ WORDS_CUDA, WORDS_CPU = 1 << 28, 1 << 12
 HOST_WORDS_CUDA = 1 << 22
 """Of a copy over the host link: 16 MiB, which the CPU has to sum up."""
 SLOW, NARROW = 0.9, 0.6
-"""Shares of the host's median below which a GPU is slow. Of copies over the host link all GPUs want some at once, and
-some sit farther from the memory than others: only what is missing when half of a link is gone counts."""
+"""Shares of the host's median, or of what the part must reach, below which a GPU is slow. Of copies over the host link
+all GPUs want some at once, and some sit farther from the memory than others: only what is missing when half of a link
+is gone counts."""
 SIMULATED_OPERATIONS = 1024
 """A simulated GPU is timed by its own clock: this many operations, or bytes, in a period of it."""
 COLUMNS = 64

@@ -23,7 +23,7 @@ SLICES: tuple[type[Workload], ...] = (GemmExact, GemmVote, Attention, Integers)
 STEP_S = 2.5
 """Load before each slice of the ramp, and between two looks at the thermometer."""
 SETTLED_CELSIUS, SETTLING_STEPS = 1.0, 4
-"""Soaked: so many steps warmed it by less than this."""
+"""Soaked: so many steps warmed it by less than this; cold: so many rests cooled it by less."""
 SOAK_MAX_S, COOL_MAX_S = 90.0, 90.0
 """An H200 is within 1 °C of its end temperature after about a minute, and halfway down again sooner."""
 MARGIN_CELSIUS = 3.0
@@ -126,7 +126,7 @@ class Oven:
         """
         begun_s, begun = now_s(), _celsius(ctx)
         if self._cold is None:
-            self._cold = begun  # as it was found: the first slice is cold
+            self._cold = self._settled(ctx)  # it may have worked until now
         halfway = self._cold + ((self._hot or begun) - self._cold) / 2
         if phase == COLD:
             self._cool(ctx, self._cold + MARGIN_CELSIUS)
@@ -143,6 +143,16 @@ class Oven:
             ("temperature_reached_celsius", _celsius(ctx)),
             ("brought_seconds", now_s() - begun_s),
         )
+
+    def _settled(self, ctx: Context) -> float:
+        """Rest until it gets no colder: the temperature that is cold for this device, here and today."""
+        seen = [_celsius(ctx)]
+        for _ in range(round(COOL_MAX_S / STEP_S)):
+            if len(seen) > SETTLING_STEPS and seen[-1 - SETTLING_STEPS] - seen[-1] < SETTLED_CELSIUS:
+                break
+            rest(ctx, STEP_S)
+            seen.append(_celsius(ctx))
+        return seen[-1]
 
     def _soak(self, ctx: Context) -> None:
         """Heat until it is as hot as it was, the first time until it gets no hotter."""

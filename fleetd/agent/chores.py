@@ -206,7 +206,8 @@ class Chores:
     def _prune(self) -> None:
         try:
             reports = sorted(self._reports.glob("*.json"), key=lambda path: path.stat().st_mtime)
-            for old in reports[: -self._config.reports_kept]:
+            # Orders are carried out one after the other: what an ended one noted is of no use to the next.
+            for old in (*reports[: -self._config.reports_kept], *self._reports.glob("*.resume")):
                 old.unlink(missing_ok=True)
         except OSError as error:
             _log.warning("old_reports_stay", why=str(error))

@@ -50,6 +50,9 @@ from fleetd.uplink.client import GrpcUplink
 from fleetd.uplink.orders import SqliteOrders
 from fleetd.uplink.spool import SqliteSpool
 
+EXPOSURE = "burnin-exposure.json"
+"""In the state directory: how long each GPU was tested by what. Burn-ins that others start may add to it as well."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BuiltAgent:
@@ -114,7 +117,15 @@ def build_agent(
         spool=own.disk,
         orders=own.orders,
         collectors=(
-            *collectors(agent, companions, tally=own.tally, clock=clock, host=own.host, compat=compat),
+            *collectors(
+                agent,
+                companions,
+                tally=own.tally,
+                clock=clock,
+                host=own.host,
+                compat=compat,
+                exposure=own.folder / EXPOSURE,
+            ),
             reloader,
         ),
     )
@@ -152,7 +163,8 @@ def _wired(
 
 
 def _chores(config: AgentConfig, own: Owned, clock: Clock, lease: PowerLease | None) -> Chores:
-    burner: Burner = ProcessBurner(host=own.host, config=_burner_config(config))
+    exposure = own.folder / EXPOSURE
+    burner: Burner = ProcessBurner(host=own.host, config=_burner_config(config), exposure=exposure)
     if lease is not None:
         burner = GrantedBurner(burner, lease, clock=clock)
     return Chores(

@@ -3,6 +3,7 @@
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from os import getpid
+from pathlib import Path
 
 from prometheus_client.core import GaugeMetricFamily
 from prometheus_client.metrics_core import Metric
@@ -19,6 +20,7 @@ from fleetd.compose.power import build_governor
 from fleetd.config.files import AgentConfig
 from fleetd.devices.helper import HelperDevices
 from fleetd.exporter.dcgm import DcgmCollector
+from fleetd.exporter.exposure import ExposureCollector
 from fleetd.exporter.native import AgentCollector, BuildCollector, FaultCollector, JobCollector
 from fleetd.exporter.page import Collector
 from fleetd.exporter.power import PowerCollector
@@ -104,15 +106,26 @@ class MemoryCollector:
 
 
 def collectors(
-    agent: Agent, companions: Companions, *, tally: FaultTally, clock: Clock, host: HostName, compat: str | None
+    agent: Agent,
+    companions: Companions,
+    *,
+    tally: FaultTally,
+    clock: Clock,
+    host: HostName,
+    compat: str | None,
+    exposure: Path,
 ) -> Sequence[Collector]:
-    """Everything that an agent shows of itself and of its GPUs; see `AgentExporterConfig.compat`."""
+    """Everything that an agent shows of itself and of its GPUs.
+
+    `compat`: see `AgentExporterConfig`. `exposure`: the file that burn-ins add to.
+    """
     began_at_s, jobs = clock.wall_s(), companions.jobs
     found: list[Collector] = [
         AgentCollector(agent.status, started_at_s=began_at_s),
         FaultCollector(tally.counts, started_at_s=began_at_s),
         JobCollector(jobs.jobs, errors=lambda: jobs.errors_total, started_at_s=began_at_s),
         MemoryCollector(companions.memory),
+        ExposureCollector(exposure),
         BuildCollector(__version__),
     ]
     if companions.governor is not None:

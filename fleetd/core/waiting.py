@@ -6,6 +6,7 @@ did is awaited after it came back.
 
 from dataclasses import replace
 
+from burnin.levels import LEVELS
 from fleetd.core.evidence import advice_for, put_charges_on
 from fleetd.core.invariants import FLEETD, SERVING
 from fleetd.core.lifecycle import Draft, line
@@ -198,4 +199,8 @@ def _attempts_used_up(draft: Draft) -> str | None:
 
 
 def _overdue_at_s(pending: PendingBurnin, policy: Policy) -> float:
-    return max(pending.not_after_s + policy.qualify.timeout_seconds, pending.awaited_until_s or 0.0)
+    """When a burn-in should have ended: a level that is longer than the policy waits has the time that it may take."""
+    wait_s, level = policy.qualify.timeout_seconds, LEVELS.get(pending.level)
+    if level is not None and level.seconds > wait_s:
+        wait_s = level.patience_seconds
+    return max(pending.not_after_s + wait_s, pending.awaited_until_s or 0.0)

@@ -285,12 +285,14 @@ def test_an_order_that_cannot_be_written_is_refused(tmp_path: Path) -> None:
 def test_only_the_newest_reports_stay(tmp_path: Path) -> None:
     async def case() -> None:
         bench = Bench(tmp_path, reports_kept=2, waiting_max=9)
+        (tmp_path / "recalled.resume").touch()
         for number in range(5):
             await bench.chores.accept(order(number))
         await bench.until(closed=5)
 
     asyncio.run(case())
     assert len(list(tmp_path.glob("*.json"))) == 2
+    assert not list(tmp_path.glob("*.resume"))
 
 
 def test_a_configuration_that_cannot_work_is_refused() -> None:

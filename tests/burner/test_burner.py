@@ -101,6 +101,18 @@ def test_a_report_is_kept_whatever_the_verdict(stage: MakeStage, code: int) -> N
     assert {"--host=h1", "--gpus=4", "--seed=7", "--inject=gpu=1,fault=F03"} <= set(argv)
 
 
+@pytest.mark.parametrize(("level", "limit_s"), [("smoke", 1800.0), ("burnin", 6 * 3600.0), ("unheard of", 1800.0)])
+def test_a_long_level_has_the_time_it_takes_and_notes_how_far_it_is(level: str, limit_s: float, tmp_path: Path) -> None:
+    exposure, resume = tmp_path / "exposure.json", tmp_path / "r.resume"
+    burner = ProcessBurner(host=HostName("h1"), config=BurnerConfig(backend="sim"), exposure=exposure)
+    assert burner._limit_s(level) == limit_s
+    command = burner._command(order(level), tmp_path / "r.part", resume=resume)
+    assert f"--exposure={exposure}" in command
+    assert (f"--resume={resume}" in command) is (level == "burnin")
+    limited = ProcessBurner(host=HostName("h1"), config=BurnerConfig(deadline_seconds=5.0))
+    assert limited._limit_s(level) == 5.0
+
+
 @pytest.mark.parametrize(
     ("script", "message"),
     [

@@ -15,7 +15,7 @@ QUIET = Counters(source="NVML", uncorrectable_total=3, remap_failed=False, pcie_
 SMI = """#!/bin/sh
 case "$*" in
   *ecc.errors*) echo "[N/A], 0, No, 8, 16" ;;
-  *power.draw*) echo "71.5, 33, 1980" ;;
+  *power.draw*) echo "71.5, 33, 1980, 700.00" ;;
   *driver_version*) echo "580.1, 96.00, Disabled, 4" ;;
   *compute-apps*) printf '11\\n12\\n' ;;
   *) exit 9 ;;
@@ -51,7 +51,9 @@ def test_nvidia_smi_with_values_it_does_not_have(tmp_path: Path, monkeypatch: py
     assert reader.counters() == Counters(
         source="nvidia-smi", correctable_total=0, remap_failed=False, pcie_width=8, pcie_width_max=16
     )
-    assert reader.sensors() == Sensors(power_watts=71.5, temperature_celsius=33.0, sm_clock_hertz=1.98e9)
+    assert reader.sensors() == Sensors(
+        power_watts=71.5, temperature_celsius=33.0, sm_clock_hertz=1.98e9, power_limit_watts=700.0
+    )
     assert reader.facts() == Facts(driver="580.1", firmware="96.00", partition="mig=Disabled", index=4)
     assert reader.processes() == (11, 12)
 
@@ -96,6 +98,7 @@ def test_nvml_units_and_missing_values(monkeypatch: pytest.MonkeyPatch) -> None:
         nvmlDeviceGetPowerUsage=lambda _: 691_250,
         nvmlDeviceGetClockInfo=lambda _handle, _clock: 1425,
         nvmlDeviceGetTemperature=_unsupported,
+        nvmlDeviceGetEnforcedPowerLimit=lambda _: 650_000,
         nvmlDeviceGetCurrentClocksThrottleReasons=lambda _: 0x85,
         nvmlDeviceGetComputeRunningProcesses=lambda _: [SimpleNamespace(pid=42)],
     )
@@ -105,7 +108,10 @@ def test_nvml_units_and_missing_values(monkeypatch: pytest.MonkeyPatch) -> None:
         source="NVML", uncorrectable_total=7, correctable_total=2, pcie_width=16, pcie_width_max=16
     )
     assert reader.sensors() == Sensors(
-        power_watts=691.25, sm_clock_hertz=1.425e9, limits=("software power cap", "hardware power brake")
+        power_watts=691.25,
+        sm_clock_hertz=1.425e9,
+        limits=("software power cap", "hardware power brake"),
+        power_limit_watts=650.0,
     )
     assert reader.processes() == (42,)
 
@@ -117,6 +123,7 @@ def test_a_lost_gpu_has_no_clean_counters_and_takes_no_ballot_with_it(monkeypatc
     names = ("NVML_VOLATILE_ECC", "NVML_CLOCK_SM", "NVML_TEMPERATURE_GPU")
     names += ("NVML_MEMORY_ERROR_TYPE_CORRECTED", "NVML_MEMORY_ERROR_TYPE_UNCORRECTED")
     calls = ("RemappedRows", "TotalEccErrors", "CurrPcieLinkWidth", "MaxPcieLinkWidth", "PowerUsage", "ClockInfo")
+    calls += ("EnforcedPowerLimit",)
     calls += (
         "Temperature",
         "CurrentClocksThrottleReasons",

@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from burnin.cli import main
+from burnin.levels import LEVELS
 from burnin.options import Options, check, check_inject, parse_devices, parse_inject, select
 from burnin.spec import Device, Inject, SpecError
 from burnin.tests import TESTS, chosen
@@ -86,7 +87,14 @@ def test_levels_and_tests() -> None:
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        (["--level", "qualify"], ["--level 'qualify'", "self, smoke, quick"]),
+        (["--level", "forever"], ["--level 'forever'", "self, smoke, quick, qualify, burnin, soak, idle"]),
+        (["--for", "soon"], ["--for 'soon'", "4h"]),
+        (["--for", "0s"], ["--for"]),
+        (["--for", "31d"], ["--for", "30 days"]),
+        (["--like", "/nonexistent"], ["--like /nonexistent", "No such file"]),
+        (["--like", "/dev/null", "--level", "soak"], ["--like /dev/null", "no whole report"]),
+        (["--resume", "/nonexistent/file"], ["--resume /nonexistent/file", "cannot be written"]),
+        (["--exposure", "/dev/null"], ["--exposure /dev/null", "no regular file"]),
         (["--test", "gemm"], ["--test 'gemm'", "gemm.exact"]),
         (["--backend", "tpu"], ["--backend 'tpu'", "sim"]),
         (["--gpus", "0"], ["--gpus 0"]),
@@ -128,8 +136,11 @@ def test_no_torch_is_not_judged_and_says_what_to_install(
 
 def test_list_names_every_test(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["list"]) == 0
-    listed = [line.split()[0] for line in capsys.readouterr().out.splitlines()]
-    assert listed == list(TESTS)
+    tests, _, levels = capsys.readouterr().out.partition("\n\n")
+    assert [line.split()[0] for line in tests.splitlines()] == list(TESTS)
+    assert [line.split()[:2] for line in levels.splitlines()[1:]] == [
+        [level.name, f"{level.seconds:.0f}"] for level in LEVELS.values()
+    ]
 
 
 @pytest.mark.parametrize(

@@ -88,7 +88,8 @@ def test_percentiles_of_a_square_wave_are_its_levels() -> None:
 def test_there_is_a_case_for_every_frequency() -> None:
     assert [case.name for case in CASES] == [f"bf16 {hertz:g} Hz" for hertz in HERTZ_CPU]
     assert all(TESTS["pulse"].min_launches <= TESTS["pulse"].efforts[b].launches for b in ("cpu", "sim", "cuda"))
-    assert not TESTS["pulse"].levels  # it draws the power of a whole host in phase: only on demand
+    # It draws the power of a whole host in phase: in qualification and what contains it, never before a job.
+    assert TESTS["pulse"].levels == {"qualify", "burnin", "soak"}
     assert TESTS["pulse"].needs.startswith("a grant of power")
 
 

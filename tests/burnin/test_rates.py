@@ -19,7 +19,7 @@ from burnin.tests import TESTS, Effort
 from burnin.verdict.evidence import Cast, Evidence
 from burnin.verdict.health import Felt, Spread
 from burnin.verdict.judge import judge
-from burnin.verdict.rates import remarks, slow, with_rates
+from burnin.verdict.rates import Expectation, Expected, remarks, slow, with_rates
 from burnin.workloads import Context
 from burnin.workloads.rate import NARROW, SLOW, Rate
 
@@ -95,16 +95,46 @@ def test_a_case_that_is_only_told_makes_nobody_slow() -> None:
     assert remarks(evidence(rates, case=replace(CASE, slow_below=0.0))) == ()
 
 
+def expecting(rate: float | None, error: float = 0.0) -> Expected:
+    """The same of every part and case."""
+    return lambda device, case, felt: Expectation(rate=rate, error=error, why="bound by L2" if rate else "no file")  # noqa: ARG005
+
+
 def test_an_expectation_finds_a_host_that_is_slow_as_a_whole_and_its_absence_nobody() -> None:
     every = evidence({0: (50.0,), 1: (51.0,)})
     assert slow(every) == ()
-    assert [one.gpu for one in slow(every, lambda device, case: 100.0)] == ["g0", "g1"]  # noqa: ARG005
-    assert "expected" in slow(every, lambda device, case: 100.0)[0].why  # noqa: ARG005
+    found = slow(every, expecting(100.0))
+    assert [one.gpu for one in found] == ["g0", "g1"]
+    assert "0.50 of the 100 that this part is expected to reach (bound by L2)" in found[0].why
     assert remarks(every) == (
         "rate: fewer than 3 GPUs of a kind: their rates are told, not compared",
-        "rate: no expectation for this part (part): a host that is slow as a whole is not seen",
+        "rate: no expectation: no constants for this part (part): a host that is slow as a whole is not seen",
     )
-    assert remarks(evidence(dict.fromkeys(range(3), (1.0,))), lambda device, case: 1.0) == ()  # noqa: ARG005
+    assert remarks(evidence(dict.fromkeys(range(3), (1.0,))), expecting(1.0)) == ()
+    assert remarks(evidence(dict.fromkeys(range(3), (1.0,))), expecting(None)) == (
+        "rate: no expectation: no file: a host that is slow as a whole is not seen",
+    )
+
+
+@pytest.mark.parametrize(
+    ("rate", "error", "blamed"),
+    [
+        (89.0, 0.0, True),
+        (91.0, 0.0, False),
+        (80.0, 0.2, False),
+        (73.0, 0.2, False),
+        (71.0, 0.2, True),
+        (1.0, 0.99, False),
+    ],
+)
+def test_an_expectation_blames_nobody_within_its_own_error(rate: float, error: float, *, blamed: bool) -> None:
+    assert bool(slow(evidence({0: (rate,)}), expecting(100.0, error))) == blamed
+
+
+def test_peers_are_compared_without_the_models_error() -> None:
+    found = slow(evidence({0: (100.0,), 1: (100.0,), 2: (89.0,)}), expecting(100.0, 0.5))
+    assert [one.gpu for one in found] == ["g2"]
+    assert "the median of 3" in found[0].why
 
 
 def test_the_reason_names_clock_power_temperature_and_what_holds_it_back() -> None:
@@ -171,8 +201,8 @@ def test_a_run_names_the_slow_gpu(monkeypatch: pytest.MonkeyPatch, tmp_path: Pat
     assert (rows["rate"]["verdict"], rows["gemm.exact"]["verdict"]) == ("fail", "pass")
     rates = {gpu["index"]: gpu["rates"]["c_flops_per_second"] for gpu in rows["rate"]["gpus"]}
     assert min(rates, key=rates.__getitem__) == culprit["index"]
-    assert any("no expectation for this part" in note for note in report["notes"])
-    assert "next: compare its cooling" in "\n".join(summary(report))
+    assert any("no expectation: no constants for this part (simulated)" in note for note in report["notes"])
+    assert "slow: compare its cooling" in "\n".join(summary(report))
 
 
 def context(backend: str) -> Context:
@@ -199,4 +229,4 @@ def test_copies_are_proved_like_any_result() -> None:
     copy = next(case for case in workload.cases(context("sim")) if case.exact)
     ballot = workload.ballot(context("sim"), copy, iteration=0, seed=5, launches=2)
     assert workload.prove(context("sim"), copy, seed=5).fingerprint == ballot.fingerprints[0][0]
-    assert TESTS["rate"].levels == {"quick"}
+    assert TESTS["rate"].levels == {"quick", "qualify", "burnin", "soak"}

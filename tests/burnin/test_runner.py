@@ -8,8 +8,10 @@ from pathlib import Path
 
 import pytest
 
+from burnin.like import Aim
 from burnin.options import Options
 from burnin.run import run
+from burnin.session import CASTS_MAX
 from burnin.spec import FaultClass, Inject, Verdict
 from burnin.stop import Stop
 from burnin.telling.progress import Lines
@@ -215,3 +217,36 @@ def test_a_run_that_was_asked_to_stop_reports_what_it_knows() -> None:
     result = run(options, stop=stop, progress=progress, monotonic=time.monotonic, wall=time.time)
     report = build(result)
     assert (report["verdict"], report["why"], report["gpus"]) == ("not_judged", "stopped by SIGTERM", [])
+
+
+def test_a_directed_run_repeats_the_seeds_that_failed_and_adds_up_what_agreed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(str(Path(__file__).parent))
+    aim = Aim(test="gemm.exact", cases=("c",), seeds=(123, 456), gpus=("SIM-h01-01",), celsius=None, watts=None)
+    options = Options(backend="sim", level="soak", seed=4, host="h01", gpus=3, seconds=40.0, like=(aim,))
+    progress = Lines(_Silent(), monotonic=time.monotonic)  # type: ignore[arg-type]  # it only needs these two
+
+    def burning(*inject: Inject) -> Result:
+        asked = replace(options, inject=inject)
+        tests = table("Honest")
+        return run(asked, stop=Stop(), progress=progress, monotonic=time.monotonic, wall=time.time, table=tests)
+
+    bad = burning(Inject(gpu=1, fault="F03", rate=1.0, seed=1))
+    assert blamed(bad) == {1: FaultClass.CHIP_PERSISTENT}
+    assert {123, 456} <= {wrong.seed for wrong in bad.judgement.wrongs if wrong.test == "gemm.exact"}
+    good = burning()
+    assert good.judgement.verdict is Verdict.PASS
+    casts = [cast for cast in good.evidence.casts if cast.test == "gemm.exact"]
+    assert sum(cast.ballot.launches for cast in casts) == 3 * 2 * 21  # the pass, and twenty turns of two launches each
+    assert len(casts) <= 3 * 4
+
+
+def test_a_task_of_many_rounds_is_added_up_on_the_way(burn: Runner) -> None:
+    tests = table("Honest")
+    tests["gemm.exact"] = replace(tests["gemm.exact"], efforts={"sim": Effort(launches=2, rounds=400)})
+    result = burn(tests)
+    casts = [cast for cast in result.evidence.casts if cast.test == "gemm.exact"]
+    assert result.judgement.verdict is Verdict.PASS
+    assert sum(cast.ballot.launches for cast in casts) == 3 * 2 * 400
+    assert len(casts) <= CASTS_MAX
+    (done,) = (one for one in result.done if one.slice.test == "gemm.exact")
+    assert done.rounds == 400

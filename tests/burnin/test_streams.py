@@ -1,5 +1,6 @@
 """Odd places to run in: closed or full streams, a torch that does not load, a fork server that is gone."""
 
+import json
 import os
 import resource
 import signal
@@ -34,6 +35,25 @@ def test_streams_never_change_a_verdict(name: str) -> None:
     done = subprocess.run(["/bin/sh", "-c", line], capture_output=True, text=True, timeout=100, check=False)
     assert done.returncode == code, done.stderr
     assert "Traceback" not in done.stderr
+
+
+def test_a_disk_that_is_full_when_the_run_ends_costs_the_files_and_not_the_report(tmp_path: Path) -> None:
+    """A limit on the size of files stands for the disk: it fills after the run has looked whether it can write."""
+    names = [f"--{kind} {tmp_path / kind}" for kind in ("json", "html", "junit")]
+    run = f"{sys.executable} -m burnin run --backend sim --gpus 1 --level self --host h01 {' '.join(names)}"
+    done = subprocess.run(
+        ["/bin/sh", "-c", f"ulimit -f 1; {run}"], capture_output=True, text=True, timeout=100, check=False
+    )
+    assert done.returncode == 3, done.stderr
+    assert "Traceback" not in done.stderr
+    said = done.stderr[done.stderr.index("{\n") :]
+    report, _ = json.JSONDecoder().raw_decode(said)
+    assert (report["verdict"], report["exit_code"]) == ("pass", 0), "what was found is in it, whole"
+    assert done.stderr.count('"schema"') == 1, "once, whatever the number of files"
+    assert {"schema", "gpus", "tests", "versions"} <= set(report)
+    assert f"burnin: --json {tmp_path / 'json'}: File too large; the report is above" in done.stderr
+    assert [path.name for path in tmp_path.iterdir() if path.stat().st_size > 1 << 10] == [], "no half a file"
+    assert not (tmp_path / "json").exists()
 
 
 def test_a_character_that_cannot_be_shown_is_escaped() -> None:

@@ -70,6 +70,15 @@ def test_the_bins_are_what_they_are_called() -> None:
     assert max(temperatures[COOL]) < (COOL_CELSIUS + HOT_CELSIUS) / 2 + 1
 
 
+def test_a_gpu_that_has_worked_until_now_is_cold_only_when_it_gets_no_colder() -> None:
+    senses, oven = Simulated(), Oven()
+    senses.passed(300.0, busy=True)
+    facts = dict(oven.bring(context(senses), COLD))
+    assert facts["temperature_begun_celsius"] > HOT_CELSIUS - 1
+    assert facts["temperature_reached_celsius"] < COOL_CELSIUS + 4 * SETTLED_CELSIUS
+    assert dict(oven.bring(context(senses), SOAK))["temperature_reached_celsius"] > HOT_CELSIUS - 4 * SETTLED_CELSIUS
+
+
 def test_a_healthy_gpu_gives_the_same_in_every_bin() -> None:
     cases, cast = caster()
     found: dict[str, set[str]] = {}

@@ -1,5 +1,7 @@
 """The judgement, one story a test: what an event does to a host, which orders follow, and what the reason says."""
 
+from dataclasses import replace
+
 import pytest
 
 from fleetd.core.fleet import Fleet
@@ -95,6 +97,15 @@ def test_the_time_of_an_agent_that_is_there_runs_out() -> None:
     assert next_due_s(d.known, d.policy) == 200
     (order,) = d.send(TimePassed(host=H1), at_s=201).orders
     assert (order.id, d.known.attempts) == ("h1/2/burnin", 1)
+
+
+@pytest.mark.parametrize(("level", "ends_s"), [("self", 200), ("smoke", 200), ("quick", 550), ("burnin", 21700)])
+def test_a_long_level_has_the_time_that_it_takes(level: str, ends_s: float) -> None:
+    d = Driven()
+    d.send(hello())
+    d.send(accepted(d.pending))
+    assert d.known.pending is not None
+    assert next_due_s(replace(d.known, pending=replace(d.known.pending, level=level)), d.policy) == ends_s
 
 
 def test_a_host_that_reboots_in_every_burnin_ends_up_with_a_human() -> None:
