@@ -72,6 +72,7 @@ def test_the_verdict_comes_first_then_what_to_do_then_how_to_see_it_again(faulty
     assert headings[:3] == ["What to do next", "See it again", "GPUs"]
     commands = [words(one) for one in page.iter("pre")]
     assert commands[0] == faulty["signatures"][0]["reproduce"]
+    assert commands[-1] == faulty["reproduce"]
 
 
 def test_a_signature_is_shown_in_pictures(faulty: dict[str, Any]) -> None:

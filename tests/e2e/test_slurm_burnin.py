@@ -16,7 +16,7 @@ FLEETD = """#!/bin/sh
 echo "$*" >> {folder}/told
 code=$(cat "{folder}/code-$4")
 trap 'kill $nap 2>/dev/null; exit 3' TERM
-if [ "$code" = hang ]; then sleep 600 & nap=$!; wait; fi
+if [ "$code" = hang ]; then sleep 90 >/dev/null 2>&1 & nap=$!; wait; fi
 [ "$code" = 1 ] && echo "  culprit: GPU 2 (GPU-x), chip-persistent: gemm.exact [c]: 20 of 20 launches differ"
 exit "$code"
 """
