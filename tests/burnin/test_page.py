@@ -171,6 +171,15 @@ def test_a_pass_on_stand_ins_is_no_word_about_a_gpu() -> None:
     assert "no GPU was tested" in advice(passed | {"backend": "cpu"})[0]
 
 
+def test_a_planted_fault_counts_against_no_gpu() -> None:
+    report = golden("h200-x2-inject-f03")
+    said, real = advice(report)
+    assert "nothing of this counts against a GPU" in said
+    assert real.startswith("were it real: GPU 1 ")
+    missed = advice(report | {"verdict": "not_judged", "culprits": []})
+    assert "do not take the host for good or bad" in missed[-1]
+
+
 def luminance(colour: str) -> float:
     digits = colour.lstrip("#")
     digits = "".join(2 * one for one in digits) if len(digits) == 3 else digits
