@@ -51,13 +51,20 @@ class Options:
     exposure: Path | None = None
     """Where to add up how long each GPU was tested by what."""
 
-    def command(self, test: str, *, backend: str) -> str:
-        """The command that computes the same inputs of one test again on the same devices."""
-        words = ["fleetd", "burnin", "run", "--backend", backend, "--test", test, "--seed", str(self.seed)]
+    def command(self, test: str | None, *, backend: str) -> str:
+        """The command that computes the same inputs again on the same devices: of one test, or (None) of the run."""
+        words = ["fleetd", "burnin", "run", "--backend", backend]
+        if test is not None:
+            words += ["--test", test]
+        else:
+            words += ["--level", self.level, *(word for one in self.tests for word in ("--test", one))]
+        words += ["--seed", str(self.seed)]
         words += ["--gpus", str(self.gpus)] if self.gpus is not None else []
         words += ["--devices", ",".join(self.devices)] if self.devices else []
         words += ["--host", self.host] if backend != "cuda" else []
-        words += ["--retention", f"{self.retention_s:g}"] if self.retention_s and test == "hbm" else []
+        words += ["--retention", f"{self.retention_s:g}"] if self.retention_s and test in {None, "hbm"} else []
+        seconds = f"{self.seconds or 0.0:.6f}".rstrip("0").rstrip(".")
+        words += ["--for", f"{seconds}s"] if self.seconds is not None and test is None else []
         for one in self.inject:
             words += ["--inject", f"gpu={one.gpu},fault={one.fault},rate={one.rate},seed={one.seed}"]
         return shlex.join(words)

@@ -52,5 +52,6 @@ def advice(report: dict[str, Any]) -> list[str]:
     elif report["verdict"] == Verdict.FAIL and not lines:
         lines.append(NOBODY)
     if report["injected"]:
-        return [DEMONSTRATION, *(f"were it real: {line}" for line in lines)]
+        real = "were it real: " if report["verdict"] == Verdict.FAIL else ""
+        return [DEMONSTRATION, *(f"{real}{line}" for line in lines)]
     return lines or [RETURN if report["backend"] == "cuda" else STAND_IN]

@@ -123,4 +123,5 @@ def _details(report: dict[str, Any], index: int, test: str | None) -> list[str]:
     """Signatures of a GPU in a test (None: in any), a few, and the command that shows the first one again."""
     mine = [one for one in report["signatures"] if one["index"] == index and test in {None, one["test"]}]
     lines = [f"{one['test']} {one['why']} (seed {one['seed']})" for one in mine[:8]]
-    return lines + [f"reproduce: {one['reproduce']}" for one in mine[:1]]
+    commands = [one["reproduce"] for one in mine] + ([report["reproduce"]] if "reproduce" in report else [])
+    return lines + [f"reproduce: {command}" for command in commands[:1]]

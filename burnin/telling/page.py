@@ -16,6 +16,7 @@ from burnin.telling.pictures import band, bits, result_map, timeline, unit_map
 
 GROUPS_MAX = 12
 """Signatures are told by GPU and test; more groups than these stand in the JSON report only."""
+COMMANDS_MAX = 4
 QUANTITIES = (
     ("power_watts", "mean", 1.0, "W"),
     ("temperature_celsius", "max", 1.0, "°C"),
@@ -92,8 +93,9 @@ def _duration(seconds: float) -> str:
 
 
 def _again(report: dict[str, Any]) -> Markup:
-    """The commands that show what was wrong once more; each test once."""
-    commands = list(dict.fromkeys(one["reproduce"] for one in report["signatures"]))[:4]
+    """The commands that show what was wrong once more, each test once, and the one that repeats the run."""
+    commands = list(dict.fromkeys(one["reproduce"] for one in report["signatures"]))[:COMMANDS_MAX]
+    commands += [report["reproduce"]] if "reproduce" in report else []
     return section("again", "See it again", *(tag("pre", tag("code", command)) for command in commands))
 
 

@@ -57,6 +57,7 @@ def build(result: Result) -> dict[str, Any]:
         "not_run": [{"id": one.test, "why": one.why, "required": one.required} for one in result.not_run],
         "signatures": signatures,
         "signatures_total": len(judgement.wrongs),
+        "reproduce": result.options.command(None, backend=result.backend),
         "injected": [
             {
                 "gpu": one.gpu,
@@ -224,6 +225,8 @@ def summary(report: dict[str, Any]) -> list[str]:
     lines += [f"  not run: {one['id']}: {one['why']}" for one in report["not_run"]]
     if report["signatures"]:
         lines.append(f"  again: {report['signatures'][0]['reproduce']}")
+    elif report["verdict"] != Verdict.PASS:
+        lines.append(f"  again: {report['reproduce']}")
     return [plain(line) for line in lines]
 
 

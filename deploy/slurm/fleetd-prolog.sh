@@ -15,9 +15,9 @@ END="~fleetd" # as the other scripts here mark their reasons
 
 [ -n "${SLURM_JOB_GPUS:-}" ] || exit 0 # a job without GPUs
 node=${SLURMD_NODENAME:-$(hostname -s)}
-# Reports are told apart by job, and only the last of each host is kept: a prolog must not fill a disk.
+# Only the last report of each host is kept: a prolog must not fill a disk.
 report=/dev/null
-mkdir -p "$REPORTS" 2>/dev/null && [ -w "$REPORTS" ] && report=$REPORTS/prolog.json
+mkdir -p "$REPORTS" 2>/dev/null && [ -w "$REPORTS" ] && report=$REPORTS/prolog-$node.json
 
 set -- --level smoke --devices "$SLURM_JOB_GPUS"
 [ "$report" = /dev/null ] || set -- "$@" --json "$report"

@@ -1,5 +1,6 @@
 """The bars: what they count, and that they fit every terminal."""
 
+import contextlib
 import io
 import os
 import pty
@@ -57,6 +58,15 @@ def test_rounds_that_are_long_past_stay_counted_and_take_no_memory() -> None:
             apart.add(cast)
     assert dict(apart.counted()) == {"gpu2": 3 * ROUNDS_KEPT}
     assert len(apart._rounds) == ROUNDS_KEPT
+
+
+def test_what_the_self_test_plants_is_held_against_nobody(clock: "Clock") -> None:
+    bars = Bars(Terminal(), monotonic=clock)
+    bars.devices(devices(4))
+    for cast in (*votes(4, {1: BAD}, test="selftest"), *votes(4, {2: BAD})):
+        bars.cast(cast)
+    bars.close()
+    assert dict(bars._apart.counted()) == {"gpu2": 1}
 
 
 class Terminal(io.StringIO):
@@ -168,7 +178,16 @@ def test_a_real_terminal_is_left_as_it_was(clock: Clock) -> None:
         bars.note("a [red]note[/red]")
         bars.close()
         bars.close()
-        written = os.read(primary, 1 << 16).decode()
-    os.close(primary)
+    written = _all_of(primary)
     assert "a [red]note[/red]" in written, "no markup in what a host says"
     assert written.rindex("\x1b[?25h") > written.rindex("\x1b[?25l"), "the cursor is shown again"
+
+
+def _all_of(primary: int) -> str:
+    """What was written to a terminal whose other end is closed."""
+    written = b""
+    with contextlib.suppress(OSError):  # Linux: EIO after the last byte
+        while chunk := os.read(primary, 1 << 16):
+            written += chunk
+    os.close(primary)
+    return written.decode()

@@ -113,6 +113,13 @@ def test_the_gpu_that_was_wrong_fails_with_the_reason_and_the_command() -> None:
     assert "reproduce: fleetd burnin run --backend cuda --test gemm.exact --seed 32" in (failure.text or "")
 
 
+def test_a_gpu_without_a_signature_fails_with_the_command_of_the_run() -> None:
+    report = golden("h200-x2-smoke") | {"verdict": "fail", "exit_code": 1, "reproduce": "fleetd burnin run --seed 1"}
+    report["gpus"][0] |= {"verdict": "fail", "class": "unresponsive", "why": "no answer for 60 s"}
+    text = parsed(report)[0].findtext("testcase[2]/failure")
+    assert text == "no answer for 60 s\nreproduce: fleetd burnin run --seed 1"
+
+
 def test_a_test_that_fails_with_nobody_to_blame_fails_for_all() -> None:
     report = with_gpus(golden("h200-x2-smoke"))
     report["tests"][3] |= {"verdict": "fail", "class": "configuration", "why": "the golden refutes all"}

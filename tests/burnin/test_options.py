@@ -2,15 +2,17 @@
 
 import contextlib
 import importlib.util
+import shlex
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from burnin.cli import main
+from burnin.cli import main, run_command
 from burnin.levels import LEVELS
-from burnin.options import Options, check, check_inject, parse_devices, parse_inject, select
+from burnin.options import Options, check, check_inject, parse_devices, parse_inject, parse_seconds, select
 from burnin.spec import Device, Inject, SpecError
 from burnin.tests import TESTS, chosen
 
@@ -163,3 +165,42 @@ def test_retention_is_repeated_with_the_test_that_it_belongs_to() -> None:
     check(options)
     assert "--retention 60" in options.command("hbm", backend="sim")
     assert "--retention" not in options.command("int", backend="sim")
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        Options(backend="auto", level="qualify", seed=7, host="h01"),
+        Options(backend="sim", level="soak", seed=(1 << 63) - 1, host="h01", gpus=3, seconds=5400.0),
+        Options(
+            backend="cuda",
+            level="smoke",
+            seed=0,
+            host="h",
+            tests=("hbm", "int"),
+            devices=("0", "GPU-1"),
+            retention_s=0.5,
+        ),
+        Options(backend="cpu", level="self", seed=1, host="h;$(x)", inject=(parse_inject("gpu=0,fault=F03", seed=9),)),
+        Options(backend="cuda", level="idle", seed=1, host="h", seconds=0.125),
+    ],
+    ids=lambda options: options.level,
+)
+def test_the_command_of_a_run_asks_for_the_same_run(options: Options) -> None:
+    backend = "cuda" if options.backend == "auto" else options.backend
+    words = shlex.split(options.command(None, backend=backend))
+    assert words[:3] == ["fleetd", "burnin", "run"]
+    given = run_command.make_context("run", words[3:]).params
+    asked = Options(
+        backend=given["backend"],
+        level=given["level"],
+        seed=given["seed"],
+        host=given["host"] or options.host,  # a GPU has its own name, whatever its host is called
+        tests=given["tests"],
+        gpus=given["gpus"],
+        devices=parse_devices(given["devices"]) if given["devices"] else (),
+        inject=tuple(parse_inject(text, seed=0) for text in given["injects"]),
+        retention_s=given["retention"],
+        seconds=parse_seconds(given["time"]) if given["time"] else None,
+    )
+    assert asked == replace(options, backend=backend)

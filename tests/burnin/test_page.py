@@ -72,6 +72,7 @@ def test_the_verdict_comes_first_then_what_to_do_then_how_to_see_it_again(faulty
     assert headings[:3] == ["What to do next", "See it again", "GPUs"]
     commands = [words(one) for one in page.iter("pre")]
     assert commands[0] == faulty["signatures"][0]["reproduce"]
+    assert commands[-1] == faulty["reproduce"]
 
 
 def test_a_signature_is_shown_in_pictures(faulty: dict[str, Any]) -> None:
@@ -168,6 +169,15 @@ def test_a_pass_on_stand_ins_is_no_word_about_a_gpu() -> None:
     passed = golden("h200-x2-smoke")
     assert advice(passed) != advice(passed | {"backend": "cpu"})
     assert "no GPU was tested" in advice(passed | {"backend": "cpu"})[0]
+
+
+def test_a_planted_fault_counts_against_no_gpu() -> None:
+    report = golden("h200-x2-inject-f03")
+    said, real = advice(report)
+    assert "nothing of this counts against a GPU" in said
+    assert real.startswith("were it real: GPU 1 ")
+    missed = advice(report | {"verdict": "not_judged", "culprits": []})
+    assert "do not take the host for good or bad" in missed[-1]
 
 
 def luminance(colour: str) -> float:

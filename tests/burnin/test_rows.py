@@ -50,5 +50,10 @@ def test_what_was_felt_is_shown_of_every_gpu_that_took_part(gpus: int) -> None:
         for gpu in test["gpus"]:
             gpu["power_watts"] = {"min": 600.0, "mean": 612.0, "max": 630.0}
     page = to_html(report)
-    row = f'<tr><th scope="row">{EXACT}</th>' + "<td>612\N{NO-BREAK SPACE}W</td>" * gpus + "<td></td>" * (3 - gpus) + "</tr>"
+    row = (
+        f'<tr><th scope="row">{EXACT}</th>'
+        + "<td>612\N{NO-BREAK SPACE}W</td>" * gpus
+        + "<td></td>" * (3 - gpus)
+        + "</tr>"
+    )
     assert row in page

@@ -137,7 +137,8 @@ def test_a_user_who_may_not_drain_is_told_whom_to_ask(run: Run) -> None:
 def test_a_qualification_that_is_cut_off_ends_its_burn_in_and_is_requeued(
     tmp_path: Path, run: Run, calls: Path
 ) -> None:
-    body = f"trap 'kill $nap; echo ended > {tmp_path}/ended; exit 3' TERM\nsleep 60 & nap=$!\nkill -TERM $PPID\nwait"
+    waits = "sleep 20 >/dev/null 2>&1 & nap=$!\nkill -TERM $PPID\nwait"
+    body = f"trap 'kill $nap; echo ended > {tmp_path}/ended; exit 3' TERM\n{waits}"
     done = run(QUALIFY, 0, body=body)
     assert (done.returncode, (tmp_path / "ended").exists()) == (3, True), done.stderr
     assert called(calls, "scontrol") == ["scontrol requeue 7"]
