@@ -21,9 +21,9 @@ import structlog
 
 from tests.powerguard.governor_bench import Governed, governed, tuned
 from tests.powerguard.guard_bench import BOOST, SAFE, Bench
+from tests.stopping import stop
 
 TTL_S, GRACE_S = 0.2, 0.05
-STOPS_MAX = 20
 WRITE_S = 0.02
 """Room for one write of the library, and for seeing it."""
 
@@ -40,20 +40,10 @@ def killed(bench: Bench) -> float:
     return took_s
 
 
-def stop(agent: "subprocess.Popen[str]") -> None:
-    """Stop a process, and see that it is: a sandbox's kernel was seen to lose one SIGSTOP in some hundreds."""
-    for _ in range(STOPS_MAX):
-        os.kill(agent.pid, signal.SIGSTOP)
-        for _ in range(100):
-            if Path(f"/proc/{agent.pid}/stat").read_text().rpartition(") ")[2][0] == "T":
-                return
-    raise AssertionError(f"the kernel does not stop process {agent.pid}")
-
-
 def stopped(bench: Bench) -> float:
     agent = bench.hold(ttl_s=TTL_S, grace_s=GRACE_S)
     began_s = time.monotonic()
-    stop(agent)
+    stop(agent.pid)
     bench.until(SAFE)
     took_s = time.monotonic() - began_s
     agent.kill()
