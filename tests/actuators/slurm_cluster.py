@@ -15,6 +15,7 @@ from typing import Self
 
 from fleetd.system import RealClock
 from tests.actuators.waiting import wait_until
+from tests.stopping import stop
 
 PROGRAMS = ("munged", "slurmctld", "slurmd", "scontrol", "squeue", "sbatch")
 MISSING = [name for name in PROGRAMS if shutil.which(name, path=f"{os.environ.get('PATH', '')}:/usr/sbin") is None]
@@ -143,7 +144,7 @@ class SlurmCluster:
     def freeze_controller(self) -> Callable[[], None]:
         """Let slurmctld hang; returns what lets it go on."""
         pid = int((self.folder / "slurmctld.pid").read_text())
-        os.kill(pid, signal.SIGSTOP)
+        stop(pid)
         return lambda: os.kill(pid, signal.SIGCONT)
 
     def _do(self, *words: str) -> None:

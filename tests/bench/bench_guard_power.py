@@ -21,6 +21,7 @@ import structlog
 
 from tests.powerguard.governor_bench import Governed, governed, tuned
 from tests.powerguard.guard_bench import BOOST, SAFE, Bench
+from tests.stopping import stop
 
 TTL_S, GRACE_S = 0.2, 0.05
 WRITE_S = 0.02
@@ -41,8 +42,10 @@ def killed(bench: Bench) -> float:
 
 def stopped(bench: Bench) -> float:
     agent = bench.hold(ttl_s=TTL_S, grace_s=GRACE_S)
-    os.kill(agent.pid, signal.SIGSTOP)
-    took_s = bench.until(SAFE)
+    began_s = time.monotonic()
+    stop(agent.pid)
+    bench.until(SAFE)
+    took_s = time.monotonic() - began_s
     agent.kill()
     agent.wait()
     return took_s

@@ -19,6 +19,7 @@ from fleetd.sim.vendorlibs.amd import environ as amd_fake_environ
 from tests.fakelibs import amd_fake
 from tests.fakelibs.nvidia_fake import LIBRARIES
 from tests.powerguard.guard_bench import BOOST, PRIOR, ROOT, SAFE, WAIT_S, Bench, Client, declared
+from tests.stopping import stop
 
 pytestmark = pytest.mark.skipif(shutil.which("gcc") is None, reason="gcc builds the fake library")
 
@@ -75,7 +76,7 @@ def test_a9_an_agent_that_is_killed(guarded: Bench) -> None:
 
 def test_a9_an_agent_that_is_stopped_and_comes_back_raises_nothing(guarded: Bench) -> None:
     agent = guarded.hold(ttl_s=0.2)
-    os.kill(agent.pid, signal.SIGSTOP)
+    stop(agent.pid)
     guarded.until(SAFE)
     assert "the lease lapsed" in guarded.ask(do="status")["fallen"]
     os.kill(agent.pid, signal.SIGCONT)

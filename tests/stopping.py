@@ -1,0 +1,21 @@
+"""Stopping a process for a while, as a debugger or a paused machine does."""
+
+import os
+import select
+import signal
+from pathlib import Path
+
+STOPS_MAX = 20
+LOOKS = 200
+LOOK_S = 0.001
+
+
+def stop(pid: int) -> None:
+    """Stop a process, and see that it is: a sandbox's kernel was seen to lose one SIGSTOP in some hundreds."""
+    for _ in range(STOPS_MAX):
+        os.kill(pid, signal.SIGSTOP)
+        for _ in range(LOOKS):
+            if Path(f"/proc/{pid}/stat").read_text().rpartition(") ")[2][0] == "T":
+                return
+            select.select([], [], [], LOOK_S)
+    raise AssertionError(f"the kernel does not stop process {pid}")
