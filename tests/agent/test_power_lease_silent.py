@@ -1,0 +1,79 @@
+"""A GPU that no longer tells its limit may still draw what it was let: no lease that lapses makes that room free."""
+
+from dataclasses import replace
+
+import pytest
+
+from fleetd.agent.power_lease import OVER_S, PowerCap
+from fleetd.model.power import GpuPower
+from fleetd.model.power_lease import Ask, Grant
+from tests.agent.power_hosts import BASE, GPUS, MOST, SAFE, SAFE_CAP
+from tests.agent.test_power_lease import H0, Bench
+
+HELD = 699.0
+"""What a grant of everything lets each GPU have."""
+
+
+def lapsed(bench: Bench, how: str) -> Ask:
+    """The first host's question after its lease lapsed, while the last of its GPUs is silent or gone since boost."""
+    host = bench.hosts[0]
+    bench.exchange(host)
+    assert host.in_force == HELD
+
+    def turn() -> None:
+        cap: PowerCap
+        shown: tuple[GpuPower, ...]
+        cap, shown, want = host.begin_turn()
+        last = (replace(shown[-1], set_watts={}, enforced_watts=None),) if how == "silent" else ()
+        host.end_turn(cap, (*shown[:-1], *last), want)
+
+    turn()
+    bench.clock.now_s += 61.0
+    turn()  # writes the safe caps
+    turn()  # reads them back
+    bench.clock.now_s += OVER_S + 0.1
+    turn()
+    ask = bench.ask(host)
+    assert ask is not None
+    return ask
+
+
+@pytest.mark.parametrize("how", ["silent", "gone"])
+def test_a_gpu_that_is_silent_or_gone_since_boost_is_reckoned_with(how: str) -> None:
+    bench = Bench(budget=SAFE + MOST)
+    ask = lapsed(bench, how)
+    most = BASE + (GPUS - 1) * SAFE_CAP + HELD
+    assert ask.uncapped == f"its limits allow {most:g} W, its cap is {SAFE:g} W (G7 does not tell, last {HELD:g} W)"
+    bench.budgets.ask(H0, ask)
+    bench.exchange(bench.hosts[1])
+    assert BASE + GPUS * bench.hosts[1].in_force + most <= SAFE + MOST
+    # It answers again, at the safe cap.
+    host = bench.hosts[0]
+    host.turn()
+    ask_again = bench.ask(host)
+    assert ask_again is not None
+    assert ask_again.uncapped == ""
+
+
+@pytest.mark.parametrize("how", ["silent", "gone"])
+def test_a_lower_cap_is_not_told_while_a_gpu_may_still_be_above_it(how: str) -> None:
+    bench = Bench(budget=2 * SAFE + 2400.0)
+    host, other = bench.hosts
+    bench.exchange(host)
+    assert host.in_force == HELD
+    bench.exchange(other)
+    bench.clock.now_s += 20.0
+    host.turn()
+    ask = bench.ask(host)
+    assert ask is not None
+    lower = bench.budgets.ask(H0, ask)
+    assert isinstance(lower, Grant)
+    host.lease.answered(lower)
+    for _ in range(3):
+        cap, shown, want = host.begin_turn()
+        last = (replace(shown[-1], set_watts={}, enforced_watts=None),) if how == "silent" else ()
+        host.end_turn(cap, (*shown[:-1], *last), want)
+    assert host.in_force < HELD, "the others have come down"
+    told = host.lease._lease
+    assert told is not None
+    assert told.applied_seq < lower.seq
