@@ -103,11 +103,10 @@ class Governor:
                 took_s = self._clock.elapsed_s() - began_s
                 await self._clock.sleep_s(max(0.01, self._config.interval_s - took_s))
         finally:
-            if self._config.hand_over_seconds > 0:
-                why = await self._line.hand_over(self._config.hand_over_seconds)
-            else:
-                why = await self._line.disarm()
-            if why:
+            seconds = self._config.hand_over_seconds
+            if self._budget is not None:  # nobody looks at it meanwhile, so the limits must not outlast it
+                seconds = min(seconds, self._budget.status().left_s)
+            if why := await (self._line.hand_over(seconds) if seconds > 0 else self._line.disarm()):
                 _log.error("power_lease_not_given_back", why=why)
 
     async def turn(self) -> None:

@@ -1,14 +1,18 @@
-"""The governor when a GPU comes late, stops answering, or must be left alone while it is raised."""
+"""The governor when a GPU comes late, stops answering, or must be left alone while it is raised; and when it ends."""
 
 import asyncio
+import math
 import shutil
 from pathlib import Path
 
 import pytest
 
+from fleetd.agent.power_lease import PowerLease
+from fleetd.model.ids import HostName
+from fleetd.model.power_lease import Grant
 from tests.powerguard.governor_bench import SUSTAINED, Governed, governed, run, tuned
 from tests.powerguard.guard_bench import PRIOR, SAFE
-from tests.powerguard.test_governor_sensors import Host, silent
+from tests.powerguard.test_governor_sensors import HandClock, Host, silent
 
 gcc = pytest.mark.skipif(shutil.which("gcc") is None, reason="gcc builds the fake library")
 
@@ -64,3 +68,28 @@ def test_a_driver_that_falls_silent_in_boost_is_lowered_unseen_and_never_raised(
     for _ in range(5):
         host.turn()
     assert host.line.limits["GPU-0"] == {"limit": 500.0}
+
+
+class LastTurnClock(HandClock):
+    """A turn is the last one before somebody stops the agent."""
+
+    async def sleep_s(self, seconds: float) -> None:
+        raise asyncio.CancelledError(f"stopped while it slept for {seconds:g} s")
+
+
+@pytest.mark.parametrize(
+    ("ttl_s", "does"), [(math.inf, "hand_over 10"), (60.0, "hand_over 10"), (4.0, "hand_over 4"), (0.0, "disarm")]
+)
+def test_limits_are_handed_over_for_no_longer_than_the_lease_of_the_budget_lives(ttl_s: float, does: str) -> None:
+    clock = LastTurnClock()
+    held = PowerLease(
+        host=HostName("h01"), epoch=1, base_watts=1500.0, safe_cap_watts=630.0, allowed="boost", clock=clock
+    )
+    host = Host(clock=clock, budget=None if ttl_s == math.inf else held, hand_over_s=10.0)
+    host.turn()
+    ask = held._ask()
+    if ask is not None and ttl_s:
+        held.answered(Grant(host="h01", epoch=1, seq=ask.seq, watts=2200.0, ttl_s=ttl_s, max_watts=2300.0))
+    with pytest.raises(asyncio.CancelledError):
+        asyncio.run(host.governor.run())
+    assert host.line.did[-1] == does
