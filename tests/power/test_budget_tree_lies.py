@@ -82,3 +82,15 @@ def test_a_host_that_asks_without_end_makes_nothing_grow() -> None:
     assert all(given.seq < UNCONFIRMED for given in book.given)
     assert books.use(books.settled_s + 1.0).areas[0].reserved_watts > 4 * SAFE
     assert books.use(books.settled_s + 30.0).areas[0].reserved_watts == 4 * SAFE, "all of it lapses by itself"
+
+
+@pytest.mark.parametrize("milliwatts", [2_048_000, 4_096_000, 8_192_000])
+def test_no_rounding_reserves_more_than_a_budget(milliwatts: int) -> None:
+    host = HostPower(name="h0", area="rack", safe_watts=1000.0, max_watts=9000.0)
+    for more in range(200):  # some of these are a little more than themselves after 1/1000 and back
+        budget = (milliwatts + more) / 1000
+        books = BudgetTree([Area(name="rack", budget_watts=budget)], [host], now_s=0.0, ttl_s=TTL_S, grace_s=GRACE_S)
+        answer = books.ask(books.settled_s, ask(0, 1, holds=1000.0))
+        assert answer is not None
+        assert budget - 0.0011 <= answer.watts <= budget
+        assert books.use(books.settled_s).areas[0].reserved_watts <= budget

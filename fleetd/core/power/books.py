@@ -65,7 +65,8 @@ class Book:
         self.given = [given for given in self.given if now_s < given.until_s]
         most = max((given.watts for given in self.given), default=0.0)
         before = self.reserved_milliwatts
-        self.reserved_milliwatts = math.ceil(max(self.floor_watts, most) * MILLI)
+        # Rounded up, but not for the last bit of a number that is whole: 4096.002 x 1000 is a little above 4096002.
+        self.reserved_milliwatts = math.ceil(max(self.floor_watts, most) * MILLI - 1e-6)
         return self.reserved_milliwatts - before
 
     def hear(self, ask: Ask) -> None:
