@@ -74,12 +74,14 @@ class Guard:
         self.falls_total: dict[str, int] = {}
         self.refusals_total = 0
         self.plan: Plan | None = None
+        self.damaged = ""
+        """Why the state file told nothing; "": it did, or there was none."""
         try:
             self.plan = load(state)
         except BadPlan as error:
             # Kept for whoever looks into it. Nothing is known to fall to, and the next agent declares it anew.
             state.replace(state.with_suffix(".damaged"))
-            self.fallen = f"the state file was damaged: {error}"
+            self.damaged = self.fallen = f"the state file was damaged: {error}"
 
     # ── time ────────────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -209,6 +211,10 @@ class Guard:
             return f"{self._state}: {error.strerror}"
         self.plan = plan
         return ""
+
+    def save(self) -> str:
+        """Put the plan on disk once more, for the next program; "" or why that did not work."""
+        return "" if self.plan is None else self._keep({}, self.plan.reason)
 
     # ── requests of the holder ──────────────────────────────────────────────────────────────────────────────────────
 
