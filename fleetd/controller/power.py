@@ -17,6 +17,9 @@ from fleetd.ports import Clock
 
 _log = structlog.get_logger(__name__)
 
+TOLD_MAX = 100_000
+"""Hosts of which it is remembered what was logged, as many as a tree may have; of others nothing is logged then."""
+
 
 class PowerBudgets:
     """Answers the questions of hosts. Without a tree nobody gets a lease, and nobody needs one."""
@@ -35,7 +38,7 @@ class PowerBudgets:
         self._tree = None if declared is None else _tree(declared, clock.elapsed_s())
         self._declared = {} if self._tree is None else self._tree.hosts()
         self._lock = threading.Lock()  # the exporter looks from a thread of its own
-        self._told: dict[HostName, str] = {}  # why a host gets nothing, as logged last; bounded by the hosts
+        self._told: dict[HostName, str] = {}  # why a host gets nothing, as logged last; bounded by TOLD_MAX
         self.grants_total = 0
         """Questions that were answered by a lease."""
         self.short_total = 0
@@ -95,6 +98,8 @@ class PowerBudgets:
 
     def _say(self, host: HostName, why: str) -> None:
         """Log what is wrong with a host once, and that it is over."""
+        if host not in self._told and len(self._told) >= TOLD_MAX:
+            return
         if self._told.get(host, "") != why:
             self._told[host] = why
             if why:

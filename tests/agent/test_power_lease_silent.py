@@ -5,8 +5,10 @@ from dataclasses import replace
 import pytest
 
 from fleetd.agent.power_lease import OVER_S, PowerCap
+from fleetd.controller import power
+from fleetd.model.ids import HostName
 from fleetd.model.power import GpuPower
-from fleetd.model.power_lease import Ask, Grant
+from fleetd.model.power_lease import Ask, Grant, NoGrant
 from tests.agent.power_hosts import BASE, GPUS, MOST, SAFE, SAFE_CAP
 from tests.agent.test_power_lease import H0, Bench
 
@@ -77,3 +79,16 @@ def test_a_lower_cap_is_not_told_while_a_gpu_may_still_be_above_it(how: str) -> 
     told = host.lease._lease
     assert told is not None
     assert told.applied_seq < lower.seq
+
+
+def test_names_that_nobody_knows_fill_no_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(power, "TOLD_MAX", 3)
+    bench = Bench()
+    bench.hosts[0].turn()
+    ask = bench.ask(bench.hosts[0])
+    assert ask is not None
+    for n in range(10):
+        answer = bench.budgets.ask(HostName(f"stranger-{n}"), ask)
+        assert isinstance(answer, NoGrant)
+        assert answer.why == f"stranger-{n} is not in the controller's power tree"
+    assert len(bench.budgets._told) == 3

@@ -263,6 +263,8 @@ def _locked(config: GovernConfig, reading: PowerReading) -> str:
             return f"the driver does not tell {name}, so that no write could be checked"
         if knob.low_watts is not None and watts < knob.low_watts - 1e-6:
             return f"the lowest {name} that the part takes, {knob.low_watts:g} W, is above the safe {watts:g} W"
+        if knob.high_watts is not None and watts > knob.high_watts + 1e-6:
+            return f"the highest {name} that the part takes, {knob.high_watts:g} W, is below the safe {watts:g} W"
     return ""
 
 
