@@ -9,6 +9,7 @@ from dataclasses import replace
 import structlog
 
 from fleetd.controller.power_config import GRACE_MAX_S, TTL_MAX_S, PowerTree
+from fleetd.core.power.lease import LAST_BIT_WATTS
 from fleetd.core.power.tree import BudgetTree
 from fleetd.model.host import POWER_LEASES, Hello
 from fleetd.model.ids import HostName
@@ -64,7 +65,7 @@ class PowerBudgets:
         if declared is None:
             return self._none(host, f"{host} is not in the controller's power tree")
         objection = ""
-        if ask.safe_watts > declared.safe_watts:
+        if ask.safe_watts > declared.safe_watts + LAST_BIT_WATTS:
             objection = (
                 f"without a lease {host} draws up to {ask.safe_watts:g} W, more than its safe_watts of "
                 f"{declared.safe_watts:g} W in the controller's power tree: correct the tree, or lower the safe cap"

@@ -1,16 +1,22 @@
 """A GPU that no longer tells its limit may still draw what it was let: no lease that lapses makes that room free."""
 
+import math
 from dataclasses import replace
 
 import pytest
 
 from fleetd.agent.power_lease import OVER_S, PowerCap
 from fleetd.controller import power
+from fleetd.controller.power import PowerBudgets
+from fleetd.controller.power_config import PowerTree
+from fleetd.core.power.books import HostPower
+from fleetd.core.power.lease import Lease
+from fleetd.core.power.tree import Area
 from fleetd.model.ids import HostName
 from fleetd.model.power import GpuPower
 from fleetd.model.power_lease import Ask, Grant, NoGrant
 from tests.agent.power_hosts import BASE, GPUS, MOST, SAFE, SAFE_CAP
-from tests.agent.test_power_lease import H0, Bench
+from tests.agent.test_power_lease import H0, Bench, HandClock
 
 HELD = 699.0
 """What a grant of everything lets each GPU have."""
@@ -92,3 +98,26 @@ def test_names_that_nobody_knows_fill_no_memory(monkeypatch: pytest.MonkeyPatch)
         assert isinstance(answer, NoGrant)
         assert answer.why == f"stranger-{n} is not in the controller's power tree"
     assert len(bench.budgets._told) == 3
+
+
+def test_a_safe_cap_that_is_the_trees_but_for_its_last_bit_is_the_trees() -> None:
+    base_watts, safe_cap_watts, declared_watts = 1999.2, 784.2, 8272.8
+    asked_watts = base_watts + GPUS * safe_cap_watts
+    assert asked_watts > declared_watts, "by the last bit only"
+    clock = HandClock()
+    hosts = (HostPower(name="h0", area="rack", safe_watts=declared_watts, max_watts=9000.0),)
+    tree = PowerTree(areas=(Area(name="rack", budget_watts=declared_watts),), hosts=hosts, ttl_s=60.0, grace_s=5.0)
+    budgets = PowerBudgets(tree, clock=clock)
+    lease = Lease(host="h0", epoch=1, safe_watts=asked_watts)
+    answer = budgets.ask(H0, lease.ask(clock.elapsed_s(), 9000.0))
+    assert isinstance(answer, Grant)
+    assert lease.receive(clock.elapsed_s(), answer)
+    more = Lease(host="h0", epoch=2, safe_watts=declared_watts + 0.01)
+    assert isinstance(budgets.ask(H0, more.ask(clock.elapsed_s(), 9000.0)), NoGrant)
+
+
+@pytest.mark.parametrize(("ttl_s", "taken"), [(120.0, True), (120.1, False), (1e18, False), (math.nan, False)])
+def test_a_lease_for_longer_than_any_is_not_taken(ttl_s: float, taken: bool) -> None:
+    lease = Lease(host="h0", epoch=1, safe_watts=SAFE)
+    seq = lease.ask(0.0, MOST).seq
+    assert lease.receive(1.0, Grant(host="h0", epoch=1, seq=seq, watts=MOST, ttl_s=ttl_s, max_watts=MOST)) is taken
