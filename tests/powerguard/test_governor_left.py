@@ -11,7 +11,7 @@ from fleetd.agent.power_lease import PowerLease
 from fleetd.model.ids import HostName
 from fleetd.model.power_lease import Grant
 from tests.powerguard.governor_bench import SUSTAINED, Governed, governed, run, tuned
-from tests.powerguard.guard_bench import PRIOR, SAFE
+from tests.powerguard.guard_bench import PRIOR, SAFE, AmdBench
 from tests.powerguard.test_governor_sensors import HandClock, Host, silent
 
 gcc = pytest.mark.skipif(shutil.which("gcc") is None, reason="gcc builds the fake library")
@@ -93,3 +93,35 @@ def test_limits_are_handed_over_for_no_longer_than_the_lease_of_the_budget_lives
     with pytest.raises(asyncio.CancelledError):
         asyncio.run(host.governor.run())
     assert host.line.did[-1] == does
+
+
+@gcc
+def test_amd_without_one_of_its_limiters_is_left_alone_and_taken_back_if_it_was_raised(tmp_path: Path) -> None:
+    async def case() -> None:
+        name = "mi350x-platform"
+        point = tmp_path / "point.json"
+        async with governed(tmp_path, vendor="amd", envelope=name, set_point=point) as host:
+            assert isinstance(host.guard, AmdBench)
+            host.guard.scenario.put(1, {"status.power_cap_info_1": 2})
+            firmware = host.inventory[0].firmware
+            assert firmware is not None
+            tuned(point, name=name, firmware=firmware, raw_watts=1300.0)
+            await host.until("boost")
+            await host.gpu()
+            alone = host.governor.status().gpus[1]
+            assert (alone.mode, alone.why) == (
+                "observe",
+                "the driver does not tell ppt1, so that no write could be checked",
+            )
+            assert host.guard.pair()[0] > 900.0
+            host.guard.scenario.put(0, {"status.power_cap_info_1": 2})
+            found = await host.gpu()
+            assert (found.mode, host.guard.pair()[0]) == ("safe", 900.0)
+            found = await host.gpu()
+            assert found.mode == "safe", "the other one cannot be taken back"
+            assert "ppt1: not supported" in found.why
+            host.guard.scenario.put(0, {"status.power_cap_info_1": None})
+            await host.until("boost")
+            assert {line.split()[0] for line in host.guard.scenario.lines(".sets")} == {"0"}
+
+    run(case())

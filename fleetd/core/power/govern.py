@@ -243,7 +243,8 @@ def _taken_back(
 
     Else what was raised for one tenant would stand for others as long as the rest of the host keeps the lease alive.
     """
-    above = {k: w for k, w in config.safe.items() if k in seen and seen[k] > w and not same(seen[k], w)}
+    now = {**state.targets, **seen}  # a knob that is not told any more stands where it was put last
+    above = {k: w for k, w in config.safe.items() if k in now and now[k] > w and not same(now[k], w)}
     if not above and clock_hertz is None:
         return None
     why = f"{state.locked}; what was raised before is taken back"
@@ -282,7 +283,7 @@ def _after(state: GpuState, drift: Drift | None, seen: Limits, reading: PowerRea
                 del held[knob]  # whoever had lowered it raised it again
     elif drift.writer is Writer.DRIVER_RELOAD:
         held.clear()
-    known = {knob: seen[knob] for knob in state.targets if knob in seen}
+    known = {knob: seen.get(knob, watts) for knob, watts in state.targets.items()}
     return replace(state, held=held, energy_joules=energy, targets=known)
 
 
