@@ -16,7 +16,7 @@ ASKED_KEPT = 64
 LEASE_MAX_S = 120.0
 """No controller gives a longer one; a host that took it would be deaf to all that comes later."""
 LAST_BIT_WATTS = 1e-6
-"""2500.1 W and eight times 630.3 W are not in every order of adding the same number."""
+"""So far apart may one sum of watts be when one end works it out and the other one reads it as a decimal."""
 
 
 class Lease:
