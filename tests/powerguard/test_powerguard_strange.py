@@ -19,8 +19,9 @@ from fleetd.powerguard.guard import Guard
 from fleetd.powerguard.hands import Hands
 from fleetd.powerguard.lease import Lease
 from fleetd.powerguard.machine import Peer
-from fleetd.powerguard.plan import Gpu
+from fleetd.powerguard.plan import Gpu, Limit, Plan, store
 from fleetd.powerguard.serve import Service
+from fleetd.powerguard.vendors import CannotWrite
 from tests.powerguard.guard_bench import BOOST, PRIOR, SAFE, WAIT_S, Bench, Client, declared
 
 gcc = pytest.mark.skipif(shutil.which("gcc") is None, reason="gcc builds the fake library")
@@ -163,3 +164,62 @@ def test_a_gpu_that_has_moved_while_a_raise_hangs_falls_after_it() -> None:
     while hands.busy:
         select.select([hands.ready_fd], [], [], 0.005)
     assert vendor.wrote == [("00000000:0B:00.0", PRIOR), ("00000000:1B:00.0", SAFE)]
+
+
+class Failing:
+    """A vendor that fails as often as it is told."""
+
+    def __init__(self) -> None:
+        self.fails, self.tries = 0, 0
+
+    def write(self, gpu: str, pci: str, knob: str, watts: float) -> None:
+        assert (gpu, pci, knob, watts) == ("GPU-0", "", "limit", SAFE)
+        self.tries += 1
+        if self.tries <= self.fails:
+            raise CannotWrite("GPU lost")
+
+    def lock_clock(self, gpu: str, pci: str, hertz: float | None) -> None:
+        raise AssertionError(gpu, pci, hertz)
+
+    def close(self) -> None:
+        """Nothing is held."""
+
+
+@pytest.mark.parametrize(
+    ("kind", "at_s"), [("gone", [0, 1, 3, 7, 15, 31, 63, 95, 127]), ("lapse", [0, 1, 3, 7, 15]), ("disarm", [0])]
+)
+def test_a_fall_that_failed_is_tried_again_unless_the_driver_is_to_be_let_go(
+    tmp_path: Path, kind: str, at_s: list[int]
+) -> None:
+    vendor = Failing()
+    hands = Hands({"nvidia": vendor})
+    limit = Limit(prior_watts=PRIOR, safe_watts=SAFE, ceiling_watts=PRIOR, target_watts=BOOST)
+    gpus = {"GPU-0": Gpu(gpu="GPU-0", vendor="nvidia", pci="", limits={"limit": limit})}
+    store(tmp_path / "state.json", Plan(boot_id="b", reason="", written_at_s=0.0, gpus=gpus))
+    guard = Guard(state=tmp_path / "state.json", hands=hands, boot="b", wall_s=time.time, hand_over_max_s=1.0)
+    vendor.fails = len(at_s) - 1 if len(at_s) > 1 else 10
+    tried: list[int] = []
+    for now_s in range(200):
+        before = vendor.tries
+        if now_s == 0:
+            guard.fall(0.0, kind, "it was time")
+        guard.tick(float(now_s))
+        while not guard.idle:
+            select.select([hands.ready_fd], [], [], 0.1)
+            guard.finished(hands.finished())
+        tried += [now_s] * (vendor.tries - before)
+    assert tried == at_s
+    assert bool(guard.errors) == (kind == "disarm")
+
+
+@gcc
+def test_a_limit_that_could_not_be_taken_back_is_when_it_can(guarded: Bench) -> None:
+    agent = guarded.hold()
+    guarded.scenario.put(1, {"error.SetPowerManagementLimit": 15})
+    agent.kill()
+    while not guarded.ask(do="status")["errors"]:
+        select.select([], [], [], 0.005)
+    assert guarded.limits() == [SAFE, BOOST]
+    guarded.scenario.put(1, {"error.SetPowerManagementLimit": None})
+    guarded.until(SAFE)
+    assert guarded.ask(do="status")["falls_total"] == {"gone": 1}
