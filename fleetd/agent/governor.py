@@ -89,6 +89,7 @@ class Governor:
         self._states: dict[GpuId, GpuState] = {}
         self._rests = Rests()
         self._arm_due_s = -1.0
+        self._named: frozenset[GpuId] = frozenset()
         self._counts = _Counts(drift={})
         self._set_point = ""
         self._shown: tuple[GpuPower, ...] = ()
@@ -102,11 +103,10 @@ class Governor:
                 took_s = self._clock.elapsed_s() - began_s
                 await self._clock.sleep_s(max(0.01, self._config.interval_s - took_s))
         finally:
-            if self._config.hand_over_seconds > 0:
-                why = await self._line.hand_over(self._config.hand_over_seconds)
-            else:
-                why = await self._line.disarm()
-            if why:
+            seconds = self._config.hand_over_seconds
+            if self._budget is not None:  # nobody looks at it meanwhile, so the limits must not outlast it
+                seconds = min(seconds, self._budget.status().left_s)
+            if why := await (self._line.hand_over(seconds) if seconds > 0 else self._line.disarm()):
                 _log.error("power_lease_not_given_back", why=why)
 
     async def turn(self) -> None:
@@ -188,15 +188,26 @@ class Governor:
     async def _arm(
         self, configs: Mapping[GpuId, GovernConfig], parts: Mapping[GpuId, Gpu], readings: Mapping[GpuId, PowerReading]
     ) -> None:
-        """Get a lease when there is none. In `observe` none is asked for, so nothing can ever be written."""
-        if self._config.mode == Mode.OBSERVE.value or self._line.live or self._clock.elapsed_s() < self._arm_due_s:
+        """Get a lease when there is none, or when there is a GPU that the guard has not heard of.
+
+        In `observe` none is asked for, so nothing can ever be written.
+        """
+        if self._config.mode == Mode.OBSERVE.value or self._clock.elapsed_s() < self._arm_due_s:
+            return
+        live = self._line.live
+        if live and self._named.issuperset(name for name in configs if name in readings):
+            return
+        asked = {
+            name: entry
+            for name, config in configs.items()
+            if name in readings and (entry := declaration(self._envelope, parts[name], config, readings[name]))
+        }
+        if not asked or (live and self._named.issuperset(asked)):
             return
         self._arm_due_s = self._clock.elapsed_s() + REARM_S
-        asked = (declaration(self._envelope, parts[n], configs[n], readings[n]) for n in configs if n in readings)
-        gpus = [entry for entry in asked if entry is not None]
-        if gpus:
-            lease = self._envelope.lease
-            await self._line.arm(gpus, ttl_s=lease.ttl_s, grace_s=lease.grace_s)
+        lease = self._envelope.lease
+        if not await self._line.arm(list(asked.values()), ttl_s=lease.ttl_s, grace_s=lease.grace_s):
+            self._named = frozenset(asked) | (self._named if live else frozenset())
 
     async def _tell_lower(self, readings: Mapping[GpuId, PowerReading]) -> None:
         """Have the guard know of limits that others lowered, so that its fall does not raise them."""
@@ -215,7 +226,8 @@ class Governor:
     ) -> None:
         """The transaction: what goes down first, then what goes up, then everything is read back."""
         now_s = self._clock.elapsed_s()
-        able = {n: d for n, d in decisions.items() if n in readings and not self._rests.why(n, now_s)}
+        # One GPU that the guard has not heard of would have it refuse the writes of all others.
+        able = {n: d for n, d in decisions.items() if n in self._named and not self._rests.why(n, now_s)}
         if not self._line.live:
             return
         failed: dict[str, str] = {}

@@ -16,8 +16,10 @@ def declaration(envelope: Envelope, gpu: Gpu, config: GovernConfig, reading: Pow
     limits = {}
     for knob, safe in config.safe.items():
         told = seen.get(knob)
-        if reading.locked or told is None or told.set_watts is None or safe < (told.low_watts or 0.0):
+        if reading.locked or told is None or told.set_watts is None:
             return None
+        if safe < (told.low_watts or 0.0) or (told.high_watts is not None and safe > told.high_watts + 1e-6):
+            return None  # another part than the envelope's, whatever it is called
         highest = max(safe, *(k.high_watts for k in envelope.knobs if k.name == knob))
         limits[knob] = {"prior_watts": told.set_watts, "safe_watts": safe, "ceiling_watts": highest}
     return {"gpu": gpu.gpu, "vendor": gpu.vendor, "pci": gpu.pci_address or "", "limits": limits}

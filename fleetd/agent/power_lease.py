@@ -2,11 +2,12 @@
 
 Not the power guard's lease: that one lasts 200 ms and guards this host against its own agent; this one lasts a minute
 and guards the rack against all of its hosts. When it lapses the governor falls to the safe cap. Nothing is told to be
-in force that a turn of the governor has not read back, in a turn that began under that cap.
+in force that a turn of the governor has not read back, in a turn that began under that cap. A GPU that is silent, or
+has gone, is reckoned with at the limit that it told last: nobody knows that it took another one.
 """
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 
@@ -15,7 +16,7 @@ import structlog
 from fleetd.core.power.lease import Lease
 from fleetd.core.power.modes import Mode
 from fleetd.core.power.provenance import TOLERANCE_WATTS
-from fleetd.model.ids import HostName
+from fleetd.model.ids import GpuId, HostName
 from fleetd.model.power import GpuPower
 from fleetd.model.power_lease import Answer, Ask, Grant, LeaseStatus, NoGrant
 from fleetd.ports import Clock
@@ -76,6 +77,9 @@ class PowerLease:
         self._none: NoGrant | None = None
         self._turned_s = -math.inf
         self._in_force_watts: float | None = None
+        self._last_watts: dict[GpuId, float] = {}  # bounded by the parts that were ever in this host
+        self._most_watts: float | None = None
+        self._silent: tuple[GpuId, ...] = ()
         self._proven = False
         self._over_s: float | None = None
         self._unheld = ""
@@ -117,20 +121,25 @@ class PowerLease:
         now_s = self._turned_s = self._clock.elapsed_s()
         if self._lease is None:
             return
-        limits = [_in_force(gpu) for gpu in gpus]
-        known = [watts for watts in limits if watts is not None]
-        self._in_force_watts = self._base_watts + math.fsum(known) if len(known) == len(limits) else None
+        limits = {gpu.gpu: _in_force(gpu) for gpu in gpus}
+        known = {gpu: watts for gpu, watts in limits.items() if watts is not None}
+        whole = len(known) == len(limits)
+        self._in_force_watts = self._base_watts + math.fsum(known.values()) if whole else None
+        self._reckon(gpus, known)
         self._unheld = next((f"{g.gpu} is not governed: {g.why}" for g in gpus if g.mode == Mode.OBSERVE.value), "")
         if self._allowed == Mode.OBSERVE.value:
             self._unheld = "its governor only observes (`power: mode`)"
         elif len(gpus) > self._gpus:
             self._unheld = f"{len(gpus)} GPUs, and the lease was begun for {self._gpus}: restart the agent"
-        if self._in_force_watts is None:
+        if self._most_watts is None:
             return
         # The safe cap is certified with a margin; firmware that takes whole watts only may stay that much above it.
         safe_watts = self._lease.safe_watts + self._gpus * TOLERANCE_WATTS
-        if self._in_force_watts <= max(cap.host_watts, safe_watts) + 1e-6:
-            self._proven, self._over_s = True, None
+        if self._most_watts <= max(cap.host_watts, safe_watts) + 1e-6:
+            self._over_s = None
+            if not whole:
+                return
+            self._proven = True
             before_seq = self._lease.applied_seq
             self._lease.applied(cap.seq)
             if self._lease.applied_seq != before_seq:
@@ -138,6 +147,19 @@ class PowerLease:
                 self._applied_watts = cap.host_watts
         elif self._over_s is None:
             self._over_s = now_s
+
+    def _reckon(self, gpus: Sequence[GpuPower], known: Mapping[GpuId, float]) -> None:
+        """The most that this host may be held to, with GPUs that do not tell; None: one of them never told."""
+        for gpu in gpus:
+            if gpu.gpu in known:  # a raise that was written in this very turn has not been read yet
+                wanted = [gpu.targets_watts[knob] for knob in _LOWEST if knob in gpu.targets_watts]
+                self._last_watts[gpu.gpu] = max([known[gpu.gpu], *wanted])
+        self._silent = tuple(name for name in self._last_watts if name not in known)
+        if any(gpu.gpu not in self._last_watts for gpu in gpus):
+            self._most_watts = None
+        else:
+            silent_watts = math.fsum(self._last_watts[name] for name in self._silent)
+            self._most_watts = self._base_watts + math.fsum(known.values()) + silent_watts
 
     # ── the uplink's side ───────────────────────────────────────────────────────────────────────────────────────────
 
@@ -183,11 +205,13 @@ class PowerLease:
         """Why this host must be reckoned with at its maximum; "": its cap holds."""
         if self._unheld:
             return self._unheld
-        if self._in_force_watts is None:
+        if self._most_watts is None or (self._in_force_watts is None and not self._proven):
             return "" if self._proven else "a GPU does not tell its limit"
         if not self._proven or (self._over_s is not None and now_s - self._over_s > OVER_S):
             cap_watts = 0.0 if self._lease is None else self._lease.cap_watts(now_s)
-            return f"its limits allow {self._in_force_watts:g} W, its cap is {cap_watts:g} W"
+            last = ", ".join(f"{name} does not tell, last {self._last_watts[name]:g} W" for name in self._silent)
+            allow = f"its limits allow {self._most_watts:g} W, its cap is {cap_watts:g} W"
+            return f"{allow} ({last})" if last else allow
         return ""
 
     def _demand_watts(self) -> float:

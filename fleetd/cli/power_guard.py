@@ -4,9 +4,10 @@ import json
 import os
 import socket as sockets
 from pathlib import Path
-from typing import Any
+from typing import Any, NotRequired, TypedDict
 
 import click
+import msgspec
 
 from fleetd.agent.governor_config import SOCKET
 from fleetd.agent.status_client import NoAnswer, ask
@@ -32,6 +33,77 @@ class _NoGuard(Exception):  # noqa: N818 - it says what there is not
     """Nobody listens at the socket."""
 
 
+class _Answer(TypedDict):
+    """What every answer of the guard has."""
+
+    ok: bool
+    why: NotRequired[str]
+    errors: NotRequired[dict[str, str]]
+
+
+class _Held(TypedDict):
+    """What is shown of the guard's status."""
+
+    pid: int
+    live: bool
+    left_seconds: float | None
+    fallen: str
+    renewed_total: int
+    program_replaced: bool
+    lacking: str
+    errors: dict[str, str]
+
+
+class _Seen(TypedDict):
+    """What is shown of a GPU's last minute."""
+
+    windows_watts: dict[str, float]
+    swing_watts: float
+
+
+class _Gpu(TypedDict):
+    """What is shown of a GPU under the governor."""
+
+    gpu: str
+    mode: str
+    why: str
+    set_watts: dict[str, float]
+    enforced_watts: float | None
+    writer: str
+    clock_limit_hertz: NotRequired[float | None]
+    seen: NotRequired[_Seen | None]
+
+
+class _Budget(TypedDict):
+    """What is shown of the host's part of the power budgets."""
+
+    watts: float
+    safe_watts: float
+    demand_watts: float
+    left_s: float
+    why: str
+
+
+class _Governor(TypedDict):
+    """What is shown of the agent's status."""
+
+    allowed: str
+    envelope: str
+    set_point: str
+    gpus: list[_Gpu]
+    tbp_watts: NotRequired[float]
+    budget: NotRequired[_Budget | None]
+
+
+def _understood(found: object, kind: Any, who: str) -> None:
+    """Make sure of what another process said, which may be of another version. Raises Failure."""
+    try:
+        msgspec.convert(found, kind)
+    except msgspec.ValidationError as error:
+        why = f"{who} answers what this fleetd does not understand ({error}); are they of one version?"
+        raise Failure(why, exit_code=CANNOT_JUDGE) from None
+
+
 def _ask_guard(path: Path, request: dict[str, Any]) -> dict[str, Any]:
     """The guard's answer. Raises _NoGuard, or Failure when it listens and does not answer."""
     with sockets.socket(sockets.AF_UNIX, sockets.SOCK_SEQPACKET) as channel:
@@ -48,8 +120,26 @@ def _ask_guard(path: Path, request: dict[str, Any]) -> dict[str, Any]:
         except (OSError, ValueError):
             why = f"the power guard at {path} does not answer; look at its log"
             raise Failure(why, exit_code=CANNOT_JUDGE) from None
-    assert isinstance(found, dict)  # noqa: S101 - the guard's every answer is one
+    _understood(found, _Answer, f"the power guard at {path}")
+    answer: dict[str, Any] = found
+    return answer
+
+
+def _ask_held(path: Path) -> dict[str, Any]:
+    """The guard's status. Raises _NoGuard, or Failure when it gives none."""
+    found = _ask_guard(path, {"do": "status"})
+    if not found["ok"]:
+        raise Failure(f"power guard at {path}: {found.get('why') or 'it gives no reason'}", exit_code=CANNOT_JUDGE)
+    _understood(found, _Held, f"the power guard at {path}")
     return found
+
+
+def _ask_governor(path: Path) -> dict[str, Any] | None:
+    """The governor's part of the agent's status; None: it looks at no power. Raises NoAnswer, or Failure."""
+    found = ask(path, timeout_s=_TIMEOUT_S).get("power")
+    _understood(found, _Governor | None, f"the agent at {path}")
+    document: dict[str, Any] | None = found
+    return document
 
 
 @click.command(name="status")
@@ -63,12 +153,12 @@ def status_command(json_path: str | None, guard: Path, socket: Path) -> None:
     """
     governor, held, missing = None, None, []
     try:
-        governor = ask(socket, timeout_s=_TIMEOUT_S).get("power")
-    except NoAnswer as error:
+        governor = _ask_governor(socket)
+    except (NoAnswer, Failure) as error:
         missing.append(str(error))
     try:
-        held = _ask_guard(guard, {"do": "status"})
-    except _NoGuard as error:
+        held = _ask_held(guard)
+    except (_NoGuard, Failure) as error:
         missing.append(str(error))
     if governor is None and held is None and missing:
         raise Failure("; ".join(missing), exit_code=CANNOT_JUDGE)
@@ -95,9 +185,9 @@ def _show(governor: dict[str, Any] | None, held: dict[str, Any] | None, missing:
             clock = gpu.get("clock_limit_hertz")
             locked = "" if clock is None else f", clock at most {clock / 1e6:.0f} MHz"
             click.echo(f"{gpu['gpu']}  {gpu['mode']}  {limits}{enforced}{locked}: {gpu['why']}")
-            _show_lately(gpu.get("seen"), governor["tbp_watts"])
+            _show_lately(gpu.get("seen"), governor.get("tbp_watts", 0.0))
     if held is not None:
-        live = f"lease live for {held['left_seconds']:g} s" if held["live"] else f"no lease: {held['fallen']}"
+        live = f"lease live for {held['left_seconds'] or 0.0:g} s" if held["live"] else f"no lease: {held['fallen']}"
         click.echo(f"guard: process {held['pid']}, {live}; {held['renewed_total']} renewals", nl=False)
         click.echo("; its program was replaced: reload it" if held["program_replaced"] else "", nl=False)
         click.echo(f"; {held['lacking']}" if held["lacking"] else "")
@@ -135,10 +225,13 @@ def restore_command(to: str, state: Path, guard: Path) -> None:
     Exit code 0: every GPU. 1: one or more failed, which are named; the others are done. 3: it cannot be tried.
     """
     try:
-        errors = _ask_guard(guard, {"do": "restore", "to": to})
-        failed, why = dict(errors.get("errors") or {}), str(errors.get("why", ""))
-        if not errors.get("ok") and not failed:
+        answer = _ask_guard(guard, {"do": "restore", "to": to})
+        failed, why = answer.get("errors", {}), answer.get("why") or "the power guard gives no reason"
+        if not answer["ok"] and not failed:
             raise Failure(f"restore: {why}", exit_code=CANNOT_JUDGE)
+        if not failed and answer.get("why"):
+            click.echo(f"nothing to restore: {why}")
+            return
     except _NoGuard:
         failed = _restore_alone(state, to)
     for gpu, error in failed.items():

@@ -9,6 +9,7 @@ from dataclasses import replace
 import structlog
 
 from fleetd.controller.power_config import GRACE_MAX_S, TTL_MAX_S, PowerTree
+from fleetd.core.power.lease import LAST_BIT_WATTS
 from fleetd.core.power.tree import BudgetTree
 from fleetd.model.host import POWER_LEASES, Hello
 from fleetd.model.ids import HostName
@@ -16,6 +17,9 @@ from fleetd.model.power_lease import Answer, Ask, NoGrant, PowerUse
 from fleetd.ports import Clock
 
 _log = structlog.get_logger(__name__)
+
+TOLD_MAX = 100_000
+"""Hosts of which it is remembered what was logged, as many as a tree may have; of others nothing is logged then."""
 
 
 class PowerBudgets:
@@ -35,7 +39,7 @@ class PowerBudgets:
         self._tree = None if declared is None else _tree(declared, clock.elapsed_s())
         self._declared = {} if self._tree is None else self._tree.hosts()
         self._lock = threading.Lock()  # the exporter looks from a thread of its own
-        self._told: dict[HostName, str] = {}  # why a host gets nothing, as logged last; bounded by the hosts
+        self._told: dict[HostName, str] = {}  # why a host gets nothing, as logged last; bounded by TOLD_MAX
         self.grants_total = 0
         """Questions that were answered by a lease."""
         self.short_total = 0
@@ -61,7 +65,7 @@ class PowerBudgets:
         if declared is None:
             return self._none(host, f"{host} is not in the controller's power tree")
         objection = ""
-        if ask.safe_watts > declared.safe_watts:
+        if ask.safe_watts > declared.safe_watts + LAST_BIT_WATTS:
             objection = (
                 f"without a lease {host} draws up to {ask.safe_watts:g} W, more than its safe_watts of "
                 f"{declared.safe_watts:g} W in the controller's power tree: correct the tree, or lower the safe cap"
@@ -95,6 +99,8 @@ class PowerBudgets:
 
     def _say(self, host: HostName, why: str) -> None:
         """Log what is wrong with a host once, and that it is over."""
+        if host not in self._told and len(self._told) >= TOLD_MAX:
+            return
         if self._told.get(host, "") != why:
             self._told[host] = why
             if why:

@@ -4,9 +4,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from fleetd.core.power.books import HostPower
+from fleetd.core.power.lease import LEASE_MAX_S
 from fleetd.core.power.tree import Area
 
-TTL_MAX_S, GRACE_MAX_S = 120.0, 30.0
+TTL_MAX_S, GRACE_MAX_S = LEASE_MAX_S, 30.0
 """Of any lease. A controller that starts waits this long before it raises anybody: it cannot know what the lease's life
 was in the file that an earlier one had read."""
 TTL_MIN_S = 6.0

@@ -22,6 +22,8 @@ STARVED_MAX_S = 2.0
 gone has its lease and no more. It cannot renew, but neither can it do harm: nothing of it runs, and only the guard
 writes. A holder that spins without renewing is found out after this time."""
 _LOOK_S = 0.01
+AGAIN_FIRST_S, AGAIN_MAX_S = 1.0, 32.0
+"""A fall that failed is tried again after the first wait, which doubles: nobody else is left to take the limit back."""
 PATIENCE_S = 1.0
 """An order whose GPUs have not all answered by then is answered, and names those that have not."""
 
@@ -68,18 +70,21 @@ class Guard:
         self.starved: Callable[[], bool] = lambda: False
         """Whether the holder waits for a processor; the service says so of its process."""
         self._look_s = float("-inf")
+        self._again_s, self._again_wait_s = float("inf"), AGAIN_FIRST_S
         self.starved_total = 0
         """Leases that lived on because their holder was starved."""
         self.renewed_total = 0
         self.falls_total: dict[str, int] = {}
         self.refusals_total = 0
         self.plan: Plan | None = None
+        self.damaged = ""
+        """Why the state file told nothing; "": it did, or there was none."""
         try:
             self.plan = load(state)
         except BadPlan as error:
             # Kept for whoever looks into it. Nothing is known to fall to, and the next agent declares it anew.
             state.replace(state.with_suffix(".damaged"))
-            self.fallen = f"the state file was damaged: {error}"
+            self.damaged = self.fallen = f"the state file was damaged: {error}"
 
     # ── time ────────────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -102,6 +107,16 @@ class Guard:
                 order.errors |= dict.fromkeys(order.waits, f"no answer of the driver within {PATIENCE_S:g} s")
                 self.errors |= dict.fromkeys(order.waits, "the driver hangs in a write")
                 self._close(job)
+        if self.lease is None and self._again_s <= now_s and not self._orders and self.plan is not None:
+            self._fall_again(now_s, self.plan)
+
+    def _fall_again(self, now_s: float, plan: Plan) -> None:
+        """Write once more what a fall could not; a GPU whose driver hangs has its order still."""
+        self._again_wait_s = min(2.0 * self._again_wait_s, AGAIN_MAX_S)
+        self._again_s = now_s + self._again_wait_s if self.errors else float("inf")
+        left = self.errors.keys() - set(self._hands.busy)
+        if falls := {gpu: limits for gpu, limits in plan.falls().items() if gpu in left}:
+            self._write(now_s, falls, None, {}, clocks=dict.fromkeys(plan.locked().keys() & left))
 
     def _is_starved(self, now_s: float, lease: Lease) -> bool:
         handed = lease.hand_over_until_s >= lease.sent_s + lease.ttl_s
@@ -159,6 +174,8 @@ class Guard:
         """Write every GPU's safe cap, or less where less is in force; then record it. `answer` gets how that went."""
         self.lease, self.fallen = None, why
         self.falls_total[kind] = self.falls_total.get(kind, 0) + 1
+        # An agent that gives the lease back may do so for somebody to reload the driver: that must find it let go.
+        self._again_s, self._again_wait_s = float("inf") if kind == "disarm" else now_s + AGAIN_FIRST_S, AGAIN_FIRST_S
         if self.plan is None:
             if answer is not None:
                 answer({"ok": True, "why": "no GPU was ever declared", "errors": {}})
@@ -209,6 +226,10 @@ class Guard:
             return f"{self._state}: {error.strerror}"
         self.plan = plan
         return ""
+
+    def save(self) -> str:
+        """Put the plan on disk once more, for the next program; "" or why that did not work."""
+        return "" if self.plan is None else self._keep({}, self.plan.reason)
 
     # ── requests of the holder ──────────────────────────────────────────────────────────────────────────────────────
 
@@ -290,6 +311,7 @@ class Guard:
         if to == "safe" or self.plan is None:
             self.fall(now_s, "operator", "an operator restored the safe caps", answer=answer)
             return
+        self._again_s = float("inf")
         self.lease, self.fallen = None, "an operator gave back the limits that were in force before"
         priors = self.plan.priors()
         if failed := self._keep(priors, self.fallen):

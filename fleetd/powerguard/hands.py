@@ -32,20 +32,20 @@ class _Hand:
     """The thread of one GPU."""
 
     def __init__(self, gpu: Gpu, vendor: Vendor, tell: "Hands") -> None:
-        self.gpu = gpu
+        self._name = gpu.gpu
         self._vendor = vendor
         self._tell = tell
         self._wake = threading.Condition()
-        self._next: tuple[int, Mapping[str, float], Clock] | None = None
+        self._next: tuple[int, Gpu, Mapping[str, float], Clock] | None = None
         self.busy = False
         threading.Thread(target=self._run, name=f"write-{gpu.gpu}", daemon=True).start()
 
-    def give(self, job: int, limits: Mapping[str, float], clock: Clock) -> None:
-        """Have limits written, in their order, and the clock."""
+    def give(self, job: int, gpu: Gpu, limits: Mapping[str, float], clock: Clock) -> None:
+        """Have limits of this GPU, at the place where it is now, written in their order, and the clock."""
         with self._wake:
             if self._next is not None:
-                self._tell.done(Done(job=self._next[0], gpu=self.gpu.gpu, error="overtaken by a newer order"))
-            self._next, self.busy = (job, limits, clock), True
+                self._tell.done(Done(job=self._next[0], gpu=self._name, error="overtaken by a newer order"))
+            self._next, self.busy = (job, gpu, limits, clock), True
             self._wake.notify()
 
     def _run(self) -> None:
@@ -53,20 +53,20 @@ class _Hand:
             with self._wake:
                 while self._next is None:
                     self._wake.wait()
-                (job, limits, clock), self._next = self._next, None
-            errors = self._carry_out(limits, clock)
+                (job, gpu, limits, clock), self._next = self._next, None
+            errors = self._carry_out(gpu, limits, clock)
             with self._wake:
                 self.busy = self._next is not None
-            self._tell.done(Done(job=job, gpu=self.gpu.gpu, error="; ".join(errors)))
+            self._tell.done(Done(job=job, gpu=self._name, error="; ".join(errors)))
 
-    def _carry_out(self, limits: Mapping[str, float], clock: Clock) -> list[str]:
+    def _carry_out(self, gpu: Gpu, limits: Mapping[str, float], clock: Clock) -> list[str]:
         """A clock is locked before a limit goes up, and unlocked after it went down; what failed ends it there."""
         errors: list[str] = []
-        lock = partial(self._vendor.lock_clock, self.gpu.gpu, self.gpu.pci)
+        lock = partial(self._vendor.lock_clock, gpu.gpu, gpu.pci)
         if clock and clock[0] is not None:
             self._try(errors, "clock", partial(lock, clock[0]))
         for knob, watts in limits.items() if not errors else ():
-            self._try(errors, knob, partial(self._vendor.write, self.gpu.gpu, self.gpu.pci, knob, watts))
+            self._try(errors, knob, partial(self._vendor.write, gpu.gpu, gpu.pci, knob, watts))
         if clock and clock[0] is None and not errors:
             self._try(errors, "clock", partial(lock, None))
         return errors
@@ -97,9 +97,9 @@ class Hands:
     def write(self, job: int, gpu: Gpu, limits: Mapping[str, float], clock: Clock = ()) -> None:
         """Have the limits and the clock of a GPU written; the end is told by `finished`."""
         hand = self._hands.get(gpu.gpu)
-        if hand is None or hand.gpu.pci != gpu.pci:
+        if hand is None:
             hand = self._hands[gpu.gpu] = _Hand(gpu, self._vendors[gpu.vendor], self)
-        hand.give(job, limits, clock)
+        hand.give(job, gpu, limits, clock)  # one thread, wherever it moved: a second could raise after a fall
 
     def finished(self) -> list[Done]:
         """What has ended since the last call."""

@@ -1,7 +1,6 @@
 """What the guard has to know to put every GPU to its safe cap, kept on disk before the first limit is written."""
 
 import json
-import math
 import os
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, replace
@@ -13,6 +12,8 @@ GPUS_MAX = 64
 KNOBS = ("limit", "ppt0", "ppt1")
 """`limit`: NVIDIA's power limit; `ppt0`, `ppt1`: AMD's lower and higher limiter. In this order they are lowered."""
 _WORD_MAX = 128
+_WATTS_MAX, _HERTZ_MAX = 1e6, 1e12
+"""Compared with before anything is made a float: JSON's integers may be longer than any."""
 _VENDORS = ("nvidia", "amd")
 
 
@@ -147,7 +148,7 @@ def _gpu(entry: object) -> Gpu:
     if not limits or not limits.keys() <= set(KNOBS):
         raise BadPlan(f"{gpu}: limits may be {', '.join(KNOBS)}")
     hertz = entry.get("clock_hertz") if isinstance(entry, dict) else None
-    if hertz is not None and not (isinstance(hertz, int | float) and math.isfinite(hertz) and hertz > 0):
+    if hertz is not None and not (isinstance(hertz, int | float) and 0 < hertz < _HERTZ_MAX):
         raise BadPlan(f"{gpu}: clock_hertz must be a positive number of hertz")
     knobs = {knob: _limit(gpu, knob, limits[knob]) for knob in limits}
     return Gpu(gpu=gpu, vendor=vendor, pci=pci, limits=knobs, clock_hertz=hertz)
@@ -159,13 +160,13 @@ def _limit(gpu: str, knob: str, body: object) -> Limit:
     numbers = {}
     for name in ("prior_watts", "safe_watts", "ceiling_watts"):
         value = body.get(name)
-        if isinstance(value, bool) or not isinstance(value, int | float) or not (math.isfinite(value) and value > 0):
+        if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value < _WATTS_MAX:
             raise BadPlan(f"{gpu}: {knob}: {name} must be a positive number of watts")
         numbers[name] = float(value)
     if numbers["safe_watts"] > numbers["ceiling_watts"]:
         raise BadPlan(f"{gpu}: {knob}: the safe cap is above the ceiling")
     target = body.get("target_watts", numbers["prior_watts"])
-    if not isinstance(target, int | float) or not (math.isfinite(target) and target > 0):
+    if not isinstance(target, int | float) or not 0 < target < _WATTS_MAX:
         raise BadPlan(f"{gpu}: {knob}: target_watts must be a positive number of watts")
     return Limit(**numbers, target_watts=float(target))
 
@@ -193,7 +194,7 @@ def load(path: Path) -> Plan | None:
         body = json.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
         return None
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise BadPlan(f"{path}: it is no JSON: {error}") from error
     match body:
         case {"schema": str() as schema, "boot_id": str() as boot, "reason": str() as reason, "gpus": list() as gpus}:

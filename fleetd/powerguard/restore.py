@@ -31,7 +31,7 @@ def restore(state: Path, to: str) -> dict[str, str]:
 
     Raises:
         BlockingIOError: a guard is running; it must be asked.
-        OSError: the state file cannot be read.
+        OSError: the state file cannot be read, or is damaged.
     """
     with locked(state):
         return _restore(state, to)
@@ -40,6 +40,8 @@ def restore(state: Path, to: str) -> dict[str, str]:
 def _restore(state: Path, to: str) -> dict[str, str]:
     hands = Hands(vendors())
     guard = Guard(state=state, hands=hands, boot=boot_id(), wall_s=wall_s, hand_over_max_s=0.0)
+    if guard.damaged:
+        raise OSError(f"{guard.damaged}; nothing is restored, and it is kept as {state.with_suffix('.damaged')}")
     answers: list[dict[str, Any]] = []
     guard.restore(now_s(), to, answers.append)
     with selectors.DefaultSelector() as selector:

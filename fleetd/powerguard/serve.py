@@ -189,7 +189,7 @@ class Service:
         if do == "status":
             return {"ok": True, "why": "", **self.status()}
         if do == "restore":
-            if body.get("to") not in {"safe", "prior"}:
+            if body.get("to") not in ("safe", "prior"):
                 raise BadRequest("to: safe or prior")
             if body["to"] == "prior" and one.peer.uid not in {0, os.geteuid()}:
                 return {"ok": False, "why": "limits may only be raised without a lease by root"}
@@ -254,6 +254,9 @@ class Service:
         What the agent sends meanwhile waits in its socket, and a lease counts from when its renewal was sent.
         """
         self._asked.discard(signal.SIGHUP)
+        if failed := self._guard.save():
+            sys.stderr.write(f"powerguard: the program was not replaced: {failed}\n")
+            return
         guard, holder = self._guard, self._holder
         told: dict[str, Any] = {"listener": self._listener.fileno(), "renewed_total": guard.renewed_total}
         kept = [self._listener.fileno()]
@@ -277,6 +280,10 @@ class Service:
         other = Peer(**told["peer"])
         keep_over_exec([told["holder"], other.pidfd], keep=False)
         one = _Connection(socket.socket(fileno=told["holder"]), other)
+        if self._guard.plan is None:  # what is not known cannot be let fall: the agent has to declare it anew
+            one.socket.close()
+            os.close(other.pidfd)
+            return
         one.socket.settimeout(0)
         self._take(one)
         self._hold(one)

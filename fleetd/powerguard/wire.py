@@ -20,6 +20,7 @@ from typing import Any
 
 PACKET_BYTES_MAX = 1 << 16
 WHY_MAX = 300
+NUMBER_MAX = 1e300
 
 
 class BadRequest(ValueError):  # noqa: N818 - it says what it is
@@ -57,7 +58,8 @@ def send(connection: socket.socket, body: dict[str, Any]) -> bool:
 def number(body: dict[str, Any], name: str) -> float:
     """A number of a request. Raises BadRequest."""
     value = body.get(name)
-    if isinstance(value, bool) or not isinstance(value, int | float) or value != value:  # noqa: PLR0124 - not NaN
+    # Said as what must hold: NaN fulfils nothing, and JSON's integers may be longer than any float.
+    if isinstance(value, bool) or not isinstance(value, int | float) or not abs(value) < NUMBER_MAX:
         raise BadRequest(f"{name}: a number is needed")
     return float(value)
 

@@ -312,6 +312,9 @@ def test_the_number_of_a_start_grows_also_when_the_clock_goes_back_or_the_disk_i
     assert next_epoch(path, wall_s=500.0) == first + 1
     path.write_text("no number")
     assert next_epoch(path, wall_s=1001.0) > first
+    for damaged in (f"{1 << 70}", "-5", "9" * 5000):  # numbers that no message could carry
+        path.write_text(damaged)
+        assert next_epoch(path, wall_s=1002.0) == 1_002_000
     assert next_epoch(tmp_path / "none" / "epoch", wall_s=2.0) == 2000
 
 

@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from fleetd.agent.governor_asks import declaration
 from fleetd.config.envelope import envelope_path, read_envelope
 from fleetd.core.power.compiler import compile_envelope
 from fleetd.core.power.govern import Decision, GovernConfig, GpuState, begin, boost_limits, decide, safe_limits, stages
@@ -13,6 +14,7 @@ from fleetd.core.power.modes import Mode, ModeConfig
 from fleetd.core.power.provenance import drift_of
 from fleetd.core.power.transaction import orders
 from fleetd.core.power.tune import Candidate, Profile
+from fleetd.model.host import Gpu
 from fleetd.model.ids import GpuId
 from fleetd.model.power import KnobReading, PowerReading, Writer
 
@@ -195,3 +197,39 @@ def test_a_clock_is_wanted_in_boost_alone_and_one_above_it_ends_boost() -> None:
                       reading(5.0, BOOST), lease_live=False, lease_why="", clock_hertz=CLOCK_HERTZ)  # fmt: skip
     assert observed.clock == (), "in observe nothing is touched"
     assert boost_limits(H200, Candidate(profile=Profile.STATIC, clock_cap_hertz=CLOCK_HERTZ), BOOST) == {"limit": BOOST}
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "why"), [(650.0, MOST, "650 W, is above the safe"), (200.0, 600.0, "600 W, is be")]
+)
+def test_a_part_that_cannot_take_the_safe_cap_is_another_one_and_left_alone(low: float, high: float, why: str) -> None:
+    told = reading(0.0, min(high, MOST))
+    told = replace(told, knobs=(replace(told.knobs[0], low_watts=low, high_watts=high),))
+    found = decide(0.0, config(), begin(config()), told, lease_live=True, lease_why="")
+    assert (found.state.mode.mode, found.write) == (Mode.OBSERVE, {})
+    assert why in found.why
+    gpu = Gpu(gpu=GPU, index=0, vendor="nvidia", sku="NVIDIA H200 NVL", pci_address="0000:03:00.0")
+    assert declaration(H200, gpu, config(), told) is None, "the guard is not to write it either"
+
+
+def test_a_silent_gpu_is_only_ever_lowered() -> None:
+    state = boosting()
+    found = decide(5.0, config(), state, None, lease_live=True, lease_why="", clock_hertz=1.5e9)
+    assert (found.write, found.clock) == ({"limit": SAFE}, (None,))
+    assert [order.limits for order in orders({GPU: found}, {})] == [{GPU: {"limit": SAFE}}]
+    lower = replace(state, targets={"limit": 500.0})
+    assert decide(5.0, config(), lower, None, lease_live=True, lease_why="").write == {}
+    assert decide(5.0, config(), begin(config()), None, lease_live=True, lease_why="").write == {}
+
+
+def test_what_is_raised_when_mig_comes_on_goes_down_once_and_a_limit_that_was_never_ours_stays() -> None:
+    told = replace(reading(5.0, BOOST), locked="MIG is on")
+    found = decide(5.0, config(), boosting(), told, lease_live=True, lease_why="", clock_hertz=1.5e9)
+    assert (found.state.mode.mode, found.write, found.clock) == (Mode.SAFE, {"limit": SAFE}, (None,))
+    assert found.why == "MIG is on; what was raised before is taken back"
+    state = replace(found.state, targets={"limit": SAFE})
+    after = decide(6.0, config(), state, replace(reading(6.0, SAFE), locked="MIG is on"), lease_live=True, lease_why="")
+    assert (after.state.mode.mode, after.write, after.why) == (Mode.OBSERVE, {}, "MIG is on")
+    raised = replace(reading(7.0, MOST), locked="MIG is on")
+    assert decide(7.0, config(), after.state, raised, lease_live=True, lease_why="").write == {}
+    assert decide(7.0, config(), begin(config()), raised, lease_live=True, lease_why="").write == {}

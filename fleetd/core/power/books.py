@@ -7,6 +7,8 @@ from fleetd.model.power_lease import Ask
 
 LEASES_KEPT = 32
 """Answers to a host that are not yet settled; beyond it the two oldest are counted as their worse one."""
+UNCONFIRMED = 1 << 63
+"""Above every number of a question: an answer that only lapses."""
 MILLI = 1000
 """Reservations are added up in whole milliwatts: a sum that is kept up for months must not drift."""
 
@@ -63,14 +65,16 @@ class Book:
         self.given = [given for given in self.given if now_s < given.until_s]
         most = max((given.watts for given in self.given), default=0.0)
         before = self.reserved_milliwatts
-        self.reserved_milliwatts = math.ceil(max(self.floor_watts, most) * MILLI)
+        # Rounded up, but not for the last bit of a number that is whole: 4096.002 x 1000 is a little above 4096002.
+        self.reserved_milliwatts = math.ceil(max(self.floor_watts, most) * MILLI - 1e-6)
         return self.reserved_milliwatts - before
 
     def hear(self, ask: Ask) -> None:
         """Take down what a question tells."""
         if ask.epoch != self.epoch:
-            # It asks for the first time when its safe cap has been read back, and takes no answer to an earlier start.
-            self.given.clear()
+            # It takes no answer to an earlier start any more; but if two agents run under one name, the other one may.
+            for given in self.given:
+                given.seq = UNCONFIRMED
         self.epoch, self.seq = ask.epoch, ask.seq
         self.given = [given for given in self.given if given.seq >= ask.applied_seq]
         self.demand_watts = min(max(ask.demand_watts, 0.0), self.power.max_watts) if _number(ask.demand_watts) else 0.0
@@ -89,7 +93,8 @@ class Book:
         self.given.append(new)
         if len(self.given) > LEASES_KEPT:
             old, second = self.given[0], self.given[1]
-            self.given[:2] = [Given(seq=second.seq, watts=max(old.watts, second.watts), until_s=second.until_s)]
+            seq = max(old.seq, second.seq)
+            self.given[:2] = [Given(seq=seq, watts=max(old.watts, second.watts), until_s=second.until_s)]
 
 
 def _number(watts: float) -> bool:

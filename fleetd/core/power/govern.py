@@ -1,7 +1,8 @@
 """What the governor wants of one GPU: a mode, the limits that follow from it, and in which order they are written.
 
 Always true: above the safe cap only in `boost`; nobody else's lower limit is raised again; limits that cannot be held
-are not half written but left alone, with the reason.
+are not half written but left alone, with the reason, once what was raised before has been taken back. Of a GPU that
+does not answer nothing is known but what was written last: it may be lowered, never raised.
 """
 
 import math
@@ -150,7 +151,9 @@ def decide(
     """
     if reading is None:
         mode = next_mode(now_s, config.modes, state.mode, _none(state, lease_live=lease_live, against=against))
-        return _decision(config, replace(state, mode=mode), {}, None, cap_watts, clock_hertz=clock_hertz)
+        found = _decision(config, replace(state, mode=mode), state.targets, None, cap_watts, clock_hertz=clock_hertz)
+        return replace(found, write={k: w for k, w in found.write.items() if w < state.targets.get(k, 0.0)})
+    governed = bool(state.targets) and state.mode.mode is not Mode.OBSERVE
     seen = {knob.knob: knob.set_watts for knob in reading.knobs if knob.set_watts is not None}
     renewed = reading.mark is None or reading.mark != state.mark
     state = replace(
@@ -175,6 +178,8 @@ def decide(
         mode = replace(mode, why=f"{mode.why}; {lease_why}")
     news = drift if drift is not None and drift != state.told else None
     state = replace(state, mode=mode, drift=drift, told=drift)
+    if governed and state.locked and (back := _taken_back(config, state, seen, news, clock_hertz)) is not None:
+        return back
     return _decision(config, state, seen, news, cap_watts, clock_hertz=clock_hertz)
 
 
@@ -231,6 +236,23 @@ def _decision(
     return Decision(state=fresh, write=write, news=news, why=mode.why, clock=clock)
 
 
+def _taken_back(
+    config: GovernConfig, state: GpuState, seen: Limits, news: Drift | None, clock_hertz: float | None
+) -> Decision | None:
+    """For a GPU that must be left alone from now on: down to the safe cap first; None: there is nothing to take back.
+
+    Else what was raised for one tenant would stand for others as long as the rest of the host keeps the lease alive.
+    """
+    now = {**state.targets, **seen}  # a knob that is not told any more stands where it was put last
+    above = {k: w for k, w in config.safe.items() if k in now and now[k] > w and not same(now[k], w)}
+    if not above and clock_hertz is None:
+        return None
+    why = f"{state.locked}; what was raised before is taken back"
+    mode = replace(state.mode, mode=Mode.SAFE, why=why, good_since_s=None)
+    clock: tuple[float | None] | tuple[()] = () if clock_hertz is None else (None,)
+    return Decision(state=replace(state, mode=mode), write=above, news=news, why=why, clock=clock)
+
+
 def _locked(config: GovernConfig, reading: PowerReading) -> str:
     """Why this GPU's limits must be left alone. An operator decides what to do about it, so it is not tried."""
     if reading.locked or config.modes.allowed is Mode.OBSERVE:
@@ -242,6 +264,8 @@ def _locked(config: GovernConfig, reading: PowerReading) -> str:
             return f"the driver does not tell {name}, so that no write could be checked"
         if knob.low_watts is not None and watts < knob.low_watts - 1e-6:
             return f"the lowest {name} that the part takes, {knob.low_watts:g} W, is above the safe {watts:g} W"
+        if knob.high_watts is not None and watts > knob.high_watts + 1e-6:
+            return f"the highest {name} that the part takes, {knob.high_watts:g} W, is below the safe {watts:g} W"
     return ""
 
 
@@ -259,7 +283,7 @@ def _after(state: GpuState, drift: Drift | None, seen: Limits, reading: PowerRea
                 del held[knob]  # whoever had lowered it raised it again
     elif drift.writer is Writer.DRIVER_RELOAD:
         held.clear()
-    known = {knob: seen[knob] for knob in state.targets if knob in seen}
+    known = {knob: seen.get(knob, watts) for knob, watts in state.targets.items()}
     return replace(state, held=held, energy_joules=energy, targets=known)
 
 

@@ -13,6 +13,11 @@ from fleetd.model.power_lease import Ask, Grant
 ASKED_KEPT = 64
 """Questions whose answers are still believed; older answers are ignored, which is always safe."""
 
+LEASE_MAX_S = 120.0
+"""No controller gives a longer one; a host that took it would be deaf to all that comes later."""
+LAST_BIT_WATTS = 1e-6
+"""So far apart may one sum of watts be when one end works it out and the other one reads it as a decimal."""
+
 
 class Lease:
     """What one host holds. Begins lapsed, at the safe cap."""
@@ -54,7 +59,7 @@ class Lease:
         )
 
     def receive(self, now_s: float, grant: Grant) -> bool:
-        """Take an answer, unless it is for somebody else, older than the one taken, spent, or no number.
+        """Take an answer, unless it is for somebody else, older than the one taken, spent, no number, or for too long.
 
         The cap to write is then `cap_watts`; when it has been read back, say so with `applied`.
         """
@@ -62,7 +67,7 @@ class Lease:
         if (grant.host, grant.epoch) != (self._host, self._epoch) or grant.seq not in asked:
             return False
         until_s = asked[grant.seq] + grant.ttl_s
-        if not now_s < until_s or not grant.watts >= self._safe_watts:
+        if not (now_s < until_s and grant.ttl_s <= LEASE_MAX_S and grant.watts >= self._safe_watts - LAST_BIT_WATTS):
             return False
         self._received_seq, self._watts, self._until_s = grant.seq, grant.watts, until_s
         while self._asked and self._asked[0][0] <= grant.seq:  # an answer to these would be older than this one

@@ -33,9 +33,14 @@ class Order:
 
 
 def orders(decisions: Mapping[GpuId, Decision], readings: Mapping[GpuId, PowerReading]) -> tuple[Order, ...]:
-    """Order the writes of decisions; `readings` say what is in force. Empty: there is nothing to write."""
+    """Order the writes of decisions; `readings` say what is in force. Empty: there is nothing to write.
+
+    A GPU without a reading is only ever lowered, so its writes go first.
+    """
     writes = {gpu: one.write for gpu, one in decisions.items() if one.write}
-    before = {n: {k.knob: k.set_watts for k in readings[n].knobs if k.set_watts is not None} for n in writes}
+    before = {
+        n: {k.knob: k.set_watts for k in readings[n].knobs if k.set_watts is not None} for n in writes if n in readings
+    }
     steps: tuple[Mapping[str, Limits], ...] = stages(writes, before)
     locks: dict[str, float | None] = {
         gpu: one.clock[0] for gpu, one in decisions.items() if one.clock and one.clock[0] is not None

@@ -90,6 +90,7 @@ class BudgetTree:
         self._check()
         self._reserved = dict.fromkeys(self._areas, 0)
         self._lapses: list[tuple[float, str]] = []
+        self._lapsing: set[str] = set()
         for host in self._hosts.values():
             self._count(host, now_s)
         self._fill(now_s)
@@ -108,11 +109,16 @@ class BudgetTree:
         if now_s >= self._refill_s:
             self._fill(now_s)
         if now_s < self._settled_s:
-            watts, short = host.renewal(ask), f"nobody is raised for {self._settled_s - now_s:.0f} s: just started"
+            # What hosts hold was paid for by an earlier controller, so it fits; what does not fit is no honest word.
+            room_watts, _ = self._room(host)
+            watts = max(host.power.safe_watts, min(host.renewal(ask), room_watts))
+            short = f"nobody is raised for {self._settled_s - now_s:.0f} s: just started"
         else:
             watts, short = self._fitting(host)
         host.give(Given(seq=ask.seq, watts=watts, until_s=now_s + self._life_s))
-        heapq.heappush(self._lapses, (now_s + self._life_s, ask.host))
+        if ask.host not in self._lapsing:  # one entry a host, however often it asks
+            self._lapsing.add(ask.host)
+            heapq.heappush(self._lapses, (now_s + self._life_s, ask.host))
         self._count(host, now_s)
         return Grant(
             host=ask.host,
@@ -171,7 +177,12 @@ class BudgetTree:
 
     def _lapse(self, now_s: float) -> None:
         while self._lapses and self._lapses[0][0] <= now_s:
-            self._count(self._hosts[heapq.heappop(self._lapses)[1]], now_s)
+            host = self._hosts[heapq.heappop(self._lapses)[1]]
+            self._count(host, now_s)
+            if host.given:
+                heapq.heappush(self._lapses, (min(given.until_s for given in host.given), host.power.name))
+            else:
+                self._lapsing.discard(host.power.name)
 
     def _count(self, host: Book, now_s: float) -> None:
         more = host.count(now_s)
@@ -180,15 +191,21 @@ class BudgetTree:
 
     def _fitting(self, host: Book) -> tuple[float, str]:
         """What may be given now, and what keeps it from being more."""
+        room_watts, full = self._room(host)
+        # Cut to whole milliwatts: what is granted is what is counted.
+        share_watts = math.floor(min(host.target_watts, host.want_watts) * MILLI) / MILLI
+        fits = share_watts <= room_watts
+        why = "its share of the budgets above it" if fits else f"area {full} has no more that is free"
+        return max(host.power.safe_watts, min(share_watts, room_watts)), why
+
+    def _room(self, host: Book) -> tuple[float, str]:
+        """What every area above a host has beside what all others are reserved, and which one has the least."""
         rooms = {
             name: math.floor(self._areas[name].budget_watts * MILLI) - self._reserved[name] + host.reserved_milliwatts
             for name in host.above
         }
         full, room = min(rooms.items(), key=lambda item: item[1])
-        # Cut to whole milliwatts: what is granted is what is counted.
-        share = math.floor(min(host.target_watts, host.want_watts) * MILLI)
-        why = "its share of the budgets above it" if share <= room else f"area {full} has no more that is free"
-        return max(host.power.safe_watts, min(share, room) / MILLI), why
+        return room / MILLI, full
 
     def _fill(self, now_s: float) -> None:
         """Share every budget: as even as the wishes allow, nobody below its safe cap (max-min fairness per host)."""
