@@ -83,14 +83,14 @@ def request(asked: HttpRequest, *, ca: Path | None) -> HttpAnswer:
         connection.connect()
         with _hung_up_after(connection.sock, asked.timeout_s, late):
             connection.request(asked.method, path, body=asked.body, headers=dict(asked.headers))
-            response = connection.getresponse()
-            chunks: list[bytes] = []
-            size = 0
-            while chunk := response.read1(_CHUNK):
-                size += len(chunk)
-                if size > ANSWER_MAX_BYTES:
-                    raise ActuatorError(f"{where} answers with more than {ANSWER_MAX_BYTES} bytes")
-                chunks.append(chunk)
+            with contextlib.closing(connection.getresponse()) as response:  # it has a hold on the socket, too
+                chunks: list[bytes] = []
+                size = 0
+                while chunk := response.read1(_CHUNK):
+                    size += len(chunk)
+                    if size > ANSWER_MAX_BYTES:
+                        raise ActuatorError(f"{where} answers with more than {ANSWER_MAX_BYTES} bytes")
+                    chunks.append(chunk)
     except (OSError, http.client.HTTPException) as error:
         if not late.is_set():
             raise ActuatorError(f"{where} does not answer: {_words(error)}") from error

@@ -3,6 +3,7 @@
 import http.client
 import re
 from collections.abc import Iterable, Iterator
+from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -132,8 +133,8 @@ def _metrics(config: AgentConfig | None) -> str:
     connection = http.client.HTTPConnection(*parse_listen(config.exporter.listen), timeout=_ASK_S)
     try:
         connection.request("GET", "/metrics")
-        response = connection.getresponse()
-        body = response.read(_METRICS_BYTES_MAX)
+        with closing(connection.getresponse()) as response:  # it has a hold on the socket, too
+            body = response.read(_METRICS_BYTES_MAX)
     except http.client.HTTPException as error:
         raise ValueError(f"what listens on {config.exporter.listen} speaks no HTTP: {error!r:.80}") from error
     finally:

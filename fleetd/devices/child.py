@@ -92,9 +92,13 @@ class Child:
         except OSError as error:
             raise ChildError(f"the {vendor} helper does not start: {error.strerror}") from error
         child = cls(process, asyncio.StreamReader(limit=_REPLY_BYTES_MAX), steps)
-        child._transport, _ = await asyncio.get_running_loop().connect_read_pipe(
-            lambda: asyncio.StreamReaderProtocol(child._reader), process.stdout
-        )
+        try:
+            child._transport, _ = await asyncio.get_running_loop().connect_read_pipe(
+                lambda: asyncio.StreamReaderProtocol(child._reader), process.stdout
+            )
+        except BaseException:  # cancelled, as when the agent is stopped: nobody would look after it
+            child.abandon()
+            raise
         return child
 
     async def ask(self, request: dict[str, Any], deadline_s: float) -> Any:

@@ -20,7 +20,7 @@ from fleetd.ports import Receipt, Standing
 from fleetd.stores.memory import MemoryStore
 
 POLICY = Policy(
-    qualify=Qualify(level="smoke", timeout_seconds=60, attempts=2),
+    qualify=Qualify(level="smoke", timeout_seconds=90, attempts=2),
     proofs={},
     budgets=Budgets(quarantines=Budget(max_ratio=0.5, at_least=1, max_in_window=9, window_seconds=3600)),
     silence=Silence(after_seconds=100, partition_at_least=2, partition_ratio=0.5),
@@ -124,7 +124,7 @@ def test_an_overdue_burnin_is_seen_once() -> None:
     async def scene(s: Scene) -> None:
         await s.appear("h1")
         s.connect("h1")
-        await s.after(119)
+        await s.after(179)
         assert s.events(TimePassed) == []
         await s.after(2)
         await s.after(TICK_SECONDS)
