@@ -22,7 +22,7 @@ class LateLoss:
         if now.numel() != 1:
             return None
         if not now.is_cuda:
-            return float(now)
+            return float(now.detach())
         return self._late(now.detach())
 
     def _late(self, now: torch.Tensor) -> float | None:

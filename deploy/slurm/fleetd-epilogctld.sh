@@ -7,7 +7,7 @@
 # The work is done in the background, in bounded time: Slurm says how a job has ended only after this script, and no
 # job waits for fleetd. Of a larger job the first HOSTS_MAX hosts are told: enough to see that it failed on more than
 # one, which accuses none of them. Always ends with 0.
-export PATH=/usr/local/bin:/usr/bin:/bin
+export PATH=/opt/fleetd/bin:/usr/local/bin:/usr/bin:/bin
 ENVIRONMENT=/etc/fleetd/desk.env
 HOSTS_MAX=64
 

@@ -55,6 +55,8 @@ def _uid(name: str) -> int:
 
 def _restore(state: Path, to: str) -> int:
     errors = restore(state, to)
+    if not state.exists():
+        sys.stderr.write(f"powerguard: {state}: there is none: no GPU was ever declared here, and nothing was set\n")
     for gpu, why in errors.items():
         sys.stderr.write(f"powerguard: {gpu}: {why}\n")
     return 1 if errors else 0

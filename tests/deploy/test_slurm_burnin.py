@@ -158,3 +158,9 @@ def test_they_are_plain_shell(script: Path) -> None:
     if shutil.which("shellcheck") is not None:
         done = subprocess.run(["shellcheck", "-s", "sh", str(script)], capture_output=True, text=True, check=False)
         assert done.returncode == 0, done.stdout
+
+
+@pytest.mark.parametrize("script", sorted(FOLDER.glob("fleetd-*")), ids=lambda path: path.name)
+def test_every_script_finds_the_program_where_the_units_install_it(script: Path) -> None:
+    (line,) = [line for line in script.read_text().splitlines() if "PATH=" in line and not line.startswith("#")]
+    assert "/opt/fleetd/bin:" in line

@@ -140,11 +140,19 @@ def test_cpu_bench_runs_the_real_load(tmp_path: Path) -> None:
     assert body["points"][0]["power_watts"] is None  # absent, not 0
 
 
+BENCH = """
+import signal
+signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background jobs begin with it ignored
+from fleetd.cli import main
+main()
+"""
+
+
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
 def test_a_bench_that_is_ended_leaves_no_load_behind(number: signal.Signals) -> None:
     words = ("power", "bench", "--backend", "cpu", "--repeats", "100", "--seconds", "30", "--json", "-")
     with subprocess.Popen(
-        [sys.executable, "-c", "from fleetd.cli import main; main()", *words],
+        [sys.executable, "-c", BENCH, *words],
         stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
     ) as parent:  # fmt: skip
         children = Path(f"/proc/{parent.pid}/task/{parent.pid}/children")

@@ -314,6 +314,15 @@ def test_amd_has_two_limiters_in_microwatts(tmp_path: Path) -> None:
     assert by_gpu == [[f"{n} 0 900000000", f"{n} 1 1000000000"] for n in range(2)], "the lower limiter first"
 
 
+def test_a_restore_where_no_guard_ever_was_says_that_it_did_nothing(tmp_path: Path) -> None:
+    command = [sys.executable, "-P", "-m", "fleetd.powerguard", "restore", "--state", str(tmp_path / "state.json")]
+    environ = {**os.environ, "PYTHONPATH": str(ROOT)}
+    done = subprocess.run(command, env=environ, capture_output=True, text=True, check=False)
+    assert done.returncode == 0
+    assert f"{tmp_path / 'state.json'}: there is none: no GPU was ever declared here" in done.stderr
+    assert not (tmp_path / "state.json").exists()
+
+
 def test_renewals_of_another_clock_are_refused(guarded: Bench) -> None:
     with Client(guarded.socket) as agent:
         assert "time namespace" in agent.ask(do="arm", **declared(2), sent_s=time.monotonic() + 1e4)["why"]
