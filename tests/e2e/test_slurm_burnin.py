@@ -13,9 +13,9 @@ pytestmark = [pytest.mark.e2e, pytest.mark.timeout(240)]
 
 DEPLOY = Path(__file__).parents[2] / "deploy" / "slurm"
 FLEETD = """#!/bin/sh
-echo "$*" >> {folder}/told
-code=$(cat "{folder}/code-$4")
 trap 'kill $nap 2>/dev/null; exit 3' TERM
+code=$(cat "{folder}/code-$4")
+echo "$*" >> {folder}/told
 if [ "$code" = hang ]; then sleep 90 >/dev/null 2>&1 & nap=$!; wait; fi
 [ "$code" = 1 ] && echo "  culprit: GPU 2 (GPU-x), chip-persistent: gemm.exact [c]: 20 of 20 launches differ"
 exit "$code"
@@ -153,9 +153,9 @@ def test_what_a_person_must_look_at_is_held(site: Site, code: str, options: tupl
 
 def test_a_job_whose_time_is_over_ends_its_burn_in_first(site: Site) -> None:
     site.says("qualify", "hang")
+    asked = len(site.told("qualify")) + 1
     job = qualify(site)
-    wait_until(lambda: len(site.told("qualify")) > 0 and site.cluster.job(job, "JobState") == "RUNNING", "it runs")
-    asked = len(site.told("qualify"))
+    wait_until(lambda: len(site.told("qualify")) == asked, "its burn-in runs")
     site.cluster.run("scancel", "--batch", "--signal=TERM", job)  # as --signal=B:TERM@120 does before the time is over
     wait_until(lambda: site.cluster.job(job, "Restarts") == "1", "the burn-in has ended, and the job is requeued")
     assert len(site.told("qualify")) == asked
