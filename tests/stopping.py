@@ -11,7 +11,7 @@ LOOK_S = 0.001
 
 
 def stop(pid: int) -> None:
-    """Stop a process, and see that it is: a sandbox's kernel was seen to lose one SIGSTOP in some hundreds."""
+    """Stop a process, and see that it is: once in some hundreds it went on after one SIGSTOP, we do not know why."""
     for _ in range(STOPS_MAX):
         os.kill(pid, signal.SIGSTOP)
         for _ in range(LOOKS):

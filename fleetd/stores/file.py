@@ -19,6 +19,8 @@ WHOLE_CHECK_BYTES = 256 << 20
 
 The rest is looked at by `fleetd store check`, and the chain of the journal by everything that reads it.
 """
+_BESIDE = ("journal", "wal", "shm")
+"""Endings of what SQLite keeps beside a file."""
 _START_TABLES = ("hosts", "fleet", "spools", "anchor", "alembic_version")
 
 
@@ -68,9 +70,12 @@ def begin(path: Path) -> None:
     try:
         if path.exists():
             return
-        # Of a ledger that was taken away, too: its log would be played on the new one.
-        for old in (part, *(Path(f"{of}-{kind}") for of in (part, path) for kind in ("journal", "wal", "shm"))):
+        for old in (part, *(Path(f"{part}-{kind}") for kind in _BESIDE)):
             old.unlink(missing_ok=True)
+        # A ledger was taken away without its log, which would be played on the new one and may hold its last commits.
+        for left in (Path(f"{path}-{kind}") for kind in _BESIDE):
+            with suppress(FileNotFoundError):
+                left.replace(f"{left}.left")
         with closing(sqlite3.connect(part)) as new:
             new.execute("PRAGMA journal_mode=WAL")
         part.rename(path)
