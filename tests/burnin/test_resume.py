@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from tests.burnin.test_kills import offspring
+from tests.reading import text_of
 
 RUN = (sys.executable, "-m", "burnin", "run", "--host", "h01", "--json", "-")
 SIM = ("--backend", "sim", "--gpus", "3", "--seed", "5", "--for", "40s", "--test", "int", "--test", "gemm.vote")
@@ -52,7 +53,7 @@ def killed(resume: Path, slices: int, *arguments: str) -> None:
         [*RUN, "--resume", str(resume), *arguments], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
     ) as process:
         while process.poll() is None:
-            noted = json.loads(resume.read_text())["body"]["done"] if resume.exists() else []
+            noted = json.loads(text)["body"]["done"] if (text := text_of(resume)) else []
             if len(noted) >= slices:
                 break
             select.select((), (), (), 0.005)

@@ -8,6 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.reading import lines_of
+
 FOLDER = Path(__file__).parents[2] / "deploy" / "slurm"
 PROLOG, QUALIFY = FOLDER / "fleetd-prolog.sh", FOLDER / "fleetd-qualify.sbatch"
 CULPRIT = "  culprit: GPU 2 (GPU-1), chip-persistent: gemm.exact [x]: 20 of 20 launches differ\\n"
@@ -53,8 +55,7 @@ def run(tmp_path: Path, calls: Path) -> Run:
 
 
 def called(calls: Path, name: str) -> list[str]:
-    lines = calls.read_text().splitlines() if calls.exists() else []
-    return [line for line in lines if line.startswith(f"{name} ")]
+    return [line for line in lines_of(calls) if line.startswith(f"{name} ")]
 
 
 @pytest.mark.parametrize(

@@ -8,6 +8,7 @@ import pytest
 from tests.actuators import slurm_cluster
 from tests.actuators.slurm_cluster import SlurmCluster
 from tests.actuators.waiting import wait_until
+from tests.reading import lines_of, text_of
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(240)]
 
@@ -57,9 +58,7 @@ class Site:
 
     def told(self, level: str) -> list[str]:
         """What `fleetd` was asked of a level."""
-        path = self.folder / "told"
-        lines = path.read_text().splitlines() if path.exists() else []
-        return [line for line in lines if f"--level {level} " in line]
+        return [line for line in lines_of(self.folder / "told") if f"--level {level} " in line]
 
     def submit(self, *arguments: str) -> str:
         """Submit a job that leaves its output in the site's folder; its id."""
@@ -67,8 +66,7 @@ class Site:
 
     def output(self, job: str) -> str:
         """What a job has written so far."""
-        path = self.folder / f"out-{job}"
-        return path.read_text() if path.exists() else ""
+        return text_of(self.folder / f"out-{job}")
 
 
 @pytest.fixture(name="site", scope="module")

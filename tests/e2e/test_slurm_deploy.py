@@ -11,6 +11,7 @@ from tests.actuators import slurm_cluster
 from tests.actuators.slurm_cluster import SlurmCluster
 from tests.actuators.waiting import wait_until
 from tests.e2e.test_slurm import done, quarantine, release, slurm
+from tests.reading import lines_of
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(180)]
 
@@ -66,7 +67,7 @@ class Site:
         checked = self.folder / "checked"
 
         def times() -> int:
-            return checked.read_text().splitlines().count(f"{node} {verdict}") if checked.exists() else 0
+            return lines_of(checked).count(f"{node} {verdict}")
 
         before = times()
         wait_until(lambda: times() >= before + 2, f"{node} is checked and answers {verdict}")
@@ -74,8 +75,7 @@ class Site:
     @property
     def told(self) -> list[str]:
         """What the epilog told the controller."""
-        path = self.folder / "told"
-        return path.read_text().splitlines() if path.exists() else []
+        return lines_of(self.folder / "told")
 
 
 @pytest.fixture(name="site", scope="module")

@@ -17,6 +17,7 @@ from fleetd.ports import PortError
 from fleetd.sim.vendorlibs import amd, nvidia
 from fleetd.system import RealClock
 from tests.e2e.cable import Cable
+from tests.reading import lines_of
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(300)]
 
@@ -60,8 +61,7 @@ def state(fleet: Loopback, name: str) -> Lifecycle | None:
 
 
 def recorded(fleet: Loopback) -> list[tuple[str, str]]:
-    path = fleet.folder / "controller" / "orders.jsonl"
-    lines = [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
+    lines = [json.loads(line) for line in lines_of(fleet.folder / "controller" / "orders.jsonl")]
     return [(line["verb"], line["host"]) for line in lines]
 
 

@@ -15,6 +15,7 @@ from typing import Any, Self
 from fleetd.sim.vendorlibs import amd
 from fleetd.sim.vendorlibs.scenario import Scenario
 from tests.fakelibs import amd_fake, nvidia_fake
+from tests.reading import text_of
 
 ROOT = Path(__file__).parents[2]
 SAFE, PRIOR, BOOST = 630.0, 700.0, 690.0
@@ -103,12 +104,12 @@ class Bench:
     def limits(self) -> list[float]:
         """What the driver would tell, in watts."""
         files = (Path(f"{self.scenario.file}.{n}.limit") for n in range(self.gpus))
-        return [int(file.read_text()) / 1000 if file.exists() else PRIOR for file in files]
+        return [int(text) / 1000 if (text := text_of(file)) else PRIOR for file in files]
 
     def clocks(self) -> list[int | None]:
         """Highest clocks that are locked, in MHz; None: none is."""
         files = (Path(f"{self.scenario.file}.{n}.clock") for n in range(self.gpus))
-        return [int(file.read_text()) if file.exists() else None for file in files]
+        return [int(text) if (text := text_of(file)) else None for file in files]
 
     def until_free(self, *gpus: int) -> None:
         """Wait for the clocks of GPUs, or of all, to be free."""

@@ -52,5 +52,8 @@ class Scenario:
 
     def lines(self, suffix: str) -> list[str]:
         """What the library wrote beside it: `.calls` (with `lib record = 1`); NVIDIA's also `.starts`, `.ends`."""
-        beside = Path(f"{self.file}{suffix}")
-        return beside.read_text(encoding="utf-8").splitlines() if beside.exists() else []
+        try:
+            text = Path(f"{self.file}{suffix}").read_text(encoding="utf-8")
+        except FileNotFoundError:
+            return []
+        return [line.rstrip("\n") for line in text.splitlines(keepends=True) if line.endswith("\n")]
