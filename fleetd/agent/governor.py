@@ -118,7 +118,9 @@ class Governor:
             return
         parts = {gpu.gpu: gpu for gpu in self._inventory()}
         self._outside.look(parts.values())
-        configs = {name: self._plan(gpu.firmware) for name, gpu in parts.items() if self._governs(gpu)}
+        configs = {
+            name: self._plan(gpu.firmware) for name, gpu in parts.items() if self._envelope.is_for(gpu.vendor, gpu.sku)
+        }
         if self._budget is not None:
             self._cap = self._budget.cap([wish_watts(config) for config in configs.values()])
         readings = await self._look(configs)
@@ -136,10 +138,6 @@ class Governor:
         self._show(parts, configs, readings)
         if self._budget is not None:
             self._budget.turned(self._cap, self._shown)
-
-    def _governs(self, gpu: Gpu) -> bool:
-        """An envelope is for its part only: another is left alone, and never guessed at."""
-        return gpu.vendor == self._envelope.vendor and self._envelope.part in gpu.sku.replace("-", " ").split()
 
     async def _look(self, configs: Mapping[GpuId, GovernConfig]) -> dict[GpuId, PowerReading]:
         try:

@@ -129,6 +129,11 @@ class Lease:
     grace_s: float
 
 
+_OTHER_BOARDS = frozenset({"NVL", "PCIE", "VF"})
+"""By these words vendors tell a board of the same chip that bears less power, and a share of a GPU (AMD's virtual
+functions), from the module: `NVIDIA H200 NVL`, `NVIDIA H100 PCIe`, `AMD Instinct MI300X VF`."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Envelope:
     """A part's power envelope."""
@@ -157,6 +162,11 @@ class Envelope:
     def enforced(self) -> tuple[Window, ...]:
         """The rows that bind, shortest first."""
         return tuple(w for w in self.windows if w.enforced)
+
+    def is_for(self, vendor: str, sku: str) -> bool:
+        """Whether it is for a GPU of this name: of the part, and of the board that the part's numbers are of."""
+        words = sku.upper().replace("-", " ").split()
+        return vendor == self.vendor and self.part.upper() in words and _OTHER_BOARDS.isdisjoint(words)
 
 
 _SCALES = ((1e-3, 1e6, "us"), (1.0, 1e3, "ms"), (math.inf, 1.0, "s"))

@@ -309,3 +309,25 @@ def test_simulate_refuses_a_picture_of_another_kind(tmp_path: Path) -> None:
     run = invoke("simulate", str(write(tmp_path, steady(1, 2), "t.csv")), "--envelope", "h200", "--plot", "x.svg")
     assert run.exit_code == 2
     assert ".png or .html" in run.stderr
+
+
+@pytest.mark.parametrize(
+    ("envelope", "vendor", "sku", "is_for"),
+    [
+        ("h200", "nvidia", "NVIDIA H200", True),
+        ("h200", "nvidia", "NVIDIA H200 NVL", False),
+        ("h200", "nvidia", "NVIDIA GH200 480GB", False),
+        ("h200", "amd", "NVIDIA H200", False),
+        ("h100", "nvidia", "NVIDIA H100 80GB HBM3", True),
+        ("h100", "nvidia", "NVIDIA H100 PCIe", False),
+        ("mi300x", "amd", "AMD Instinct MI300X", True),
+        ("mi300x", "amd", "AMD-Instinct-MI300X-VF", False),
+        ("mi300x", "amd", "AMD Instinct MI308X", False),
+        ("b200-1000", "nvidia", "NVIDIA GB200", False),
+        ("b200-1000", "nvidia", "", False),
+    ],
+)
+def test_an_envelope_is_for_the_board_that_its_numbers_are_of(
+    envelope: str, vendor: str, sku: str, *, is_for: bool
+) -> None:
+    assert read_envelope(envelope_path(envelope)).envelope.is_for(vendor, sku) is is_for
