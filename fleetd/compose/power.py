@@ -3,6 +3,8 @@
 from collections.abc import Callable, Collection, Sequence
 from pathlib import Path
 
+import structlog
+
 from fleetd.agent.governor import Governor
 from fleetd.agent.governor_config import GovernorConfig
 from fleetd.agent.governor_ports import Budget, Outside
@@ -21,6 +23,8 @@ from fleetd.model.host import Gpu
 from fleetd.model.ids import GpuId
 from fleetd.model.power import PowerReading
 from fleetd.ports import Clock
+
+_log = structlog.get_logger(__name__)
 
 BEAT_INTERVALS = 5.0
 """A governor's loop that has not turned for so many intervals loses its lease: about two seconds by default."""
@@ -105,7 +109,10 @@ def build_governor(
     Raises:
         ConfigError: the envelope cannot be read, or its part cannot keep it.
     """
-    if config.envelope is None or not isinstance(devices, HelperDevices):
+    if config.envelope is None:
+        return None
+    if not isinstance(devices, HelperDevices):
+        _log.warning("power_not_governed", why="simulated GPUs have no limits; `power: envelope` is without effect")
         return None
     path = envelope_path(config.envelope)
     envelope = read_envelope(path).envelope

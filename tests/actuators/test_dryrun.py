@@ -73,3 +73,17 @@ def test_after_a_write_that_found_no_space_the_order_is_recorded_whole(tmp_path:
         resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
     asyncio.run(actuator.carry_out(_order(2)))
     assert _recorded(path) == ["h01/1/quarantine", "h01/2/quarantine"]
+
+
+def test_a_record_that_grows_goes_on_in_a_new_file_and_one_older_one_is_kept(tmp_path: Path) -> None:
+    path, older = tmp_path / "orders.jsonl", tmp_path / "orders.jsonl.1"
+    line_bytes = 100
+    for number in range(1, 21):
+        actuator = DryRun(path, run_blocking=run_blocking, bytes_max=5 * line_bytes)  # with a restart each time
+        for again in (number, max(1, number - 1)):
+            asyncio.run(actuator.carry_out(_order(again)))
+        assert path.stat().st_size <= 5 * line_bytes
+    numbers = [int(order.split("/")[1]) for order in _recorded(older) + _recorded(path)]
+    assert numbers == list(range(numbers[0], 21)), "each once, none missing, the newest kept"
+    assert len(_recorded(older)) > 1
+    assert {file.name for file in tmp_path.iterdir()} == {path.name, older.name}
