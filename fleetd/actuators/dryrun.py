@@ -13,8 +13,9 @@ from fleetd.model.order import FleetOrder
 from fleetd.ports import ActuatorError, Receipt, RunBlocking, Standing
 
 RECORD_BYTES_MAX = 16 << 20
-"""A record that would grow beyond it goes on in a new file, about 100,000 orders later; one older file is kept. An order
-that is asked for again was given minutes ago, so that it stands in one of the two."""
+"""A record that would grow beyond it (about 100,000 orders) goes on in a new file; one older file is kept.
+
+An order that is asked for again was given minutes ago, so it stands in one of the two."""
 
 
 class DryRun:
