@@ -6,6 +6,7 @@ The demo shows it and the end-to-end tests break it: both start, kill and ask th
 """
 
 import contextlib
+import errno
 import os
 import signal
 import socket
@@ -25,6 +26,7 @@ from fleetd.agent.status_socket import SOCKET_BYTES_MAX
 from fleetd.burner import LEASH
 from fleetd.sim.vendorlibs.host import FakeHost
 from fleetd.sim.vendorlibs.libraries import cache
+from fleetd.system import entropy
 from fleetd.uplink.desk import DeskClient, DeskConfig
 from fleetd.uplink.pki import DevPki, make_dev_pki
 
@@ -45,12 +47,37 @@ class HostPlan:
     """Whose fake library the agent reads (`vendorlibs.host.VENDORS`); None: devices that are simulated in the agent."""
 
 
-def free_port() -> int:
-    """Return a port of the loopback that nobody listens on at this moment."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
+_KERNELS_PORTS = Path("/proc/sys/net/ipv4/ip_local_port_range")
+_KERNELS_FIRST = 32768
+"""Where the kernel begins unless it was told otherwise."""
+_BELOW = 16384
+"""So many ports below the kernel's own are chosen from, none of them privileged."""
+
+
+def free_ports(count: int) -> tuple[int, ...]:
+    """Return different ports of the loopback that nobody listens on, and that the kernel gives to nobody by itself.
+
+    A port of the kernel's own range may become that of any outgoing connection before somebody listens on it, or while
+    whoever listens is started again. Raises OSError when there are not so many.
+    """
+    found: list[int] = []
+    first = _first_of_the_kernel()
+    for port in entropy().sample(range(first - _BELOW, first), _BELOW):
+        with socket.socket() as probe, contextlib.suppress(OSError):
+            probe.bind(("127.0.0.1", port))
+            found.append(port)
+        if len(found) == count:
+            return tuple(found)
+    raise OSError(errno.EADDRINUSE, f"no {count} ports are free below {first}")
+
+
+def _first_of_the_kernel() -> int:
+    """The first port that the kernel gives away; where it gives away nearly all, its default is as good as any."""
+    try:
+        first = int(_KERNELS_PORTS.read_text(encoding="ascii").split()[0])
+    except (OSError, ValueError, IndexError):
+        return _KERNELS_FIRST
+    return first if first - _BELOW >= 1024 else _KERNELS_FIRST  # noqa: PLR2004 - below it they are privileged
 
 
 class Loopback:
@@ -79,8 +106,8 @@ class Loopback:
         """
         self.folder = folder
         self.plans = {plan.name: plan for plan in plans}
-        self.port = free_port()
-        self.metrics_ports = {name: free_port() for name in ("controller", *self.plans)}
+        self.port, *ports = free_ports(2 + len(self.plans))
+        self.metrics_ports = dict(zip(("controller", *self.plans), ports, strict=True))
         self._running: dict[str, subprocess.Popen[bytes]] = {}
         self.fakes = {plan.name: self._fake(plan, plan.vendor) for plan in plans if plan.vendor is not None}
         """The hosts with a fake library, by name: their GPUs go bad through it."""

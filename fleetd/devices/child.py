@@ -25,6 +25,8 @@ _CRASHES = {-one for one in (signal.SIGSEGV, signal.SIGBUS, signal.SIGABRT, sign
 """Signals of a library that broke; another one came from somebody else, and says nothing of a GPU."""
 END_S = 1.0
 """How long its end may take when the agent ends: half of what the whole agent has."""
+_EXIT_S = 0.5
+"""How long a process that has closed its output may take to its exit code: a moment, unless the host is overloaded."""
 _BUSY_END_S = 0.25
 """The same while it is inside a call that nobody waits for any more: that takes milliseconds, or hangs. Nothing is lost
 by not waiting: it ends by itself when the call returns."""
@@ -174,7 +176,7 @@ class Child:
 
     def _death(self) -> str:
         with suppress(subprocess.TimeoutExpired):
-            self._process.wait(timeout=0.1)  # its output is closed: it is ending, or broken enough to be given up
+            self._process.wait(timeout=_EXIT_S)  # its output is closed: it ends, or is broken enough to be given up
         code = self._process.returncode
         if code is None:
             return "the helper closed its output"
@@ -200,7 +202,7 @@ class Child:
             async with asyncio.timeout(within_s):
                 while await self._reader.read(1 << 16):
                     pass
-            self._process.wait(timeout=0.1)
+            self._process.wait(timeout=_EXIT_S)
         except (TimeoutError, subprocess.TimeoutExpired):
             self.abandon()
             return False

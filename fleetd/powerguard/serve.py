@@ -23,6 +23,8 @@ _TURN_S = 1.0
 """Longest sleep: signs of life for systemd, and a look whether the program was replaced."""
 _END_S = 2.0
 """How long the last fall may take when the guard is told to end."""
+_SIGNALS = frozenset({signal.SIGTERM, signal.SIGINT, signal.SIGHUP})
+_END = frozenset({signal.SIGTERM, signal.SIGINT})
 INHERIT = "FLEETD_POWERGUARD_INHERIT"
 """Environment variable by which a guard that replaces itself tells the next what it holds."""
 
@@ -71,7 +73,7 @@ class Service:
         self._selector.register(wake, selectors.EVENT_READ, lambda: wake.recv(64))
         beat_s = watchdog_s(environ)
         notify("READY=1", environ)
-        while not self._asked & {signal.SIGTERM, signal.SIGINT}:
+        while not self._asked & _END:
             if signal.SIGHUP in self._asked and self._guard.idle:
                 self._replace_process(environ)
             self._turn(self._turn_s(beat_s))
@@ -104,8 +106,9 @@ class Service:
         for end in (ours, wake):
             end.settimeout(0)
         signal.set_wakeup_fd(ours.detach())
-        for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+        for number in _SIGNALS:
             signal.signal(number, lambda number, _frame: self._asked.add(number))
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, _SIGNALS)  # what came while the program was replaced comes now
         return wake
 
     # ── connections ─────────────────────────────────────────────────────────────────────────────────────────────────
@@ -263,12 +266,18 @@ class Service:
         if holder is not None and guard.lease is not None:
             told |= {"holder": holder.socket.fileno(), "peer": asdict(holder.peer), "lease": asdict(guard.lease)}
             kept += [holder.socket.fileno(), holder.peer.pidfd]
+        # In the next program a signal would find no handler yet, and end it without a fall: it waits instead.
+        signal.pthread_sigmask(signal.SIG_BLOCK, _SIGNALS)
+        if self._asked & _END:
+            signal.pthread_sigmask(signal.SIG_UNBLOCK, _SIGNALS)
+            return
         keep_over_exec(kept, keep=True)
         notify("RELOADING=1", environ)
         signal.set_wakeup_fd(-1)
         try:
             os.execve(sys.executable, [*sys.orig_argv], {**environ, INHERIT: json.dumps(told)})  # noqa: S606 - itself
         except OSError as error:
+            signal.pthread_sigmask(signal.SIG_UNBLOCK, _SIGNALS)
             keep_over_exec(kept, keep=False)
             sys.stderr.write(f"powerguard: the program was not replaced: {error}\n")
 

@@ -13,6 +13,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
+from fleetd.loopback import free_ports
 from fleetd.system import RealClock
 from tests.actuators.waiting import wait_until
 from tests.stopping import stop
@@ -60,14 +61,6 @@ PartitionName=all Nodes=ALL Default=YES State=UP
 """
 
 
-def _free_ports(count: int) -> list[int]:
-    with contextlib.ExitStack() as stack:
-        probes = [stack.enter_context(socket.socket()) for _ in range(count)]
-        for probe in probes:
-            probe.bind(("127.0.0.1", 0))
-        return [probe.getsockname()[1] for probe in probes]
-
-
 class SlurmCluster:
     """Start it with `with`; leaves no process behind."""
 
@@ -87,7 +80,7 @@ class SlurmCluster:
             "SLURM_CONF": str(self.conf),
             "LC_ALL": "C.UTF-8",
         }
-        ctld_port, *ports = _free_ports(nodes + 1)
+        ctld_port, *ports = free_ports(nodes + 1)
         self.write_conf(ctld_port=ctld_port, ports=ports, more=more)
 
     def write_conf(self, *, ctld_port: int, ports: list[int], more: str) -> None:
@@ -148,7 +141,7 @@ class SlurmCluster:
         return lambda: os.kill(pid, signal.SIGCONT)
 
     def _do(self, *words: str) -> None:
-        subprocess.run(words, env=self.environment, check=True, capture_output=True, timeout=30)
+        subprocess.run(words, env=self.environment, check=True, capture_output=True, timeout=120)
 
     def _stop(self, pid_file: Path) -> None:
         try:
@@ -169,7 +162,7 @@ class SlurmCluster:
     def run(self, *words: str) -> str:
         """Run a command; what it said on either channel, whatever its exit code."""
         done = subprocess.run(
-            words, env=self.environment, capture_output=True, text=True, timeout=60, check=False, cwd=self.folder
+            words, env=self.environment, capture_output=True, text=True, timeout=120, check=False, cwd=self.folder
         )
         return f"{done.stdout}{done.stderr}".strip()
 
@@ -195,7 +188,7 @@ class SlurmCluster:
     def submit(self, script: str, *options: str) -> str:
         """Submit a job; returns its id when it runs or has ended."""
         words = ("sbatch", "--parsable", "-o", "/dev/null", *options, "--wrap", script)
-        done = subprocess.run(words, env=self.environment, capture_output=True, text=True, timeout=30, check=True)
+        done = subprocess.run(words, env=self.environment, capture_output=True, text=True, timeout=120, check=True)
         job = done.stdout.strip()
         wait_until(lambda: self.job(job, "JobState") not in {"", "PENDING", "CONFIGURING"}, f"job {job} starts")
         return job

@@ -21,6 +21,8 @@ from fleetd.model.ids import HostName, OrderId
 from fleetd.model.order import Drain, Quarantine, Release
 from fleetd.ports import ActuatorError, ActuatorObjection, Receipt
 from tests.actuators.test_kubernetes import StillClock
+from tests.reading import lines_of
+from tests.stopping import ends
 
 H01 = HostName("h01")
 QUARANTINE = Quarantine(id=OrderId("h01/3/quarantine"), host=H01, issued_at_s=0.0, why="gpu 2 is wrong")
@@ -56,11 +58,12 @@ def do(actuator: Slurm, order: Quarantine | Release = QUARANTINE) -> Receipt:
 
 
 def test_a_hung_command_and_its_children_are_killed(make: Make, tmp_path: Path) -> None:
-    with pytest.raises(ActuatorError, match=r"has not ended in 0\.5 s and was killed"):
-        do(make("sleep 1000 & echo $! > child; wait", timeout_s=0.5))
-    child = int((tmp_path / "child").read_text())
-    stat = Path(f"/proc/{child}/stat")
-    assert not stat.exists() or stat.read_text().rpartition(")")[2].split()[0] == "Z"
+    for timeout_s in (1, 4, 16, 64):  # as long as a busy machine needs to start a shell and its child
+        with pytest.raises(ActuatorError, match=f"has not ended in {timeout_s} s and was killed"):
+            do(make("sleep 1000 & echo $! > child; wait", timeout_s=timeout_s))
+        if told := lines_of(tmp_path / "child"):
+            break
+    assert ends(int(told[0]))
 
 
 def test_an_answer_without_end_is_cut_off(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -71,7 +74,7 @@ def test_an_answer_without_end_is_cut_off(make: Make, monkeypatch: pytest.Monkey
 
 def test_a_missing_program_is_said(tmp_path: Path) -> None:
     config = SlurmConfig(kind="slurm", scontrol=str(tmp_path / "none"))
-    commands = Commands(timeout_s=5, environment={})
+    commands = Commands(timeout_s=60, environment={})
     with pytest.raises(ActuatorError, match="cannot be started"):
         do(Slurm(config, commands=commands, clock=StillClock()))
 

@@ -180,4 +180,4 @@ def test_a_server_that_never_ends_its_answer_is_left(secret: Path, begun: bytes)
                 asyncio.run(Webhook(config, clock=StillClock(), run_blocking=run_blocking).carry_out(QUARANTINE))
         finally:
             over.set()
-            thread.join(10)
+            thread.join(60)

@@ -147,9 +147,9 @@ def test_the_control_socket_is_for_its_owner_and_refuses_what_it_does_not_know(t
         server = ControlSocket(path, carry_out)
         assert await server.start()
         assert stat.S_IMODE(path.stat().st_mode) == 0o600
-        await asyncio.to_thread(lambda: tell(status, {"do": "attach"}, timeout_s=5.0))
+        await asyncio.to_thread(lambda: tell(status, {"do": "attach"}, timeout_s=60.0))
         with pytest.raises(Refused, match="that is no request: known is attach"):
-            await asyncio.to_thread(lambda: tell(status, {"do": "reboot"}, timeout_s=5.0))
+            await asyncio.to_thread(lambda: tell(status, {"do": "reboot"}, timeout_s=60.0))
         for line in (b"\n", b"[]\n", b"{\n", b"\xff\n", b"[" * 4000 + b"\n"):
             assert not (await converse(path, line))["ok"]
         reader, writer = await asyncio.open_unix_connection(path)

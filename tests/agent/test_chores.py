@@ -198,7 +198,7 @@ def test_an_order_that_comes_while_it_waits_wakes_it(tmp_path: Path) -> None:
         task = asyncio.create_task(bench.chores.run())
         await asyncio.sleep(0)
         assert await bench.chores.accept(order()) == ""
-        await asyncio.wait_for(bench.orders.closed.wait(), 5)
+        await asyncio.wait_for(bench.orders.closed.wait(), 60)
         await bench.kill(task)
 
     asyncio.run(case())

@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from burnin.guard import tell
 from burnin.guard.tell import line_of, tell_agent
 from burnin.spec import GUARD_SCHEMA, GuardFinding
 from fleetd.agent.guard_socket import GuardSocket, guard_socket
@@ -80,7 +81,10 @@ class Rig:
 
 
 @pytest.mark.parametrize("form", ["line", "library"])
-def test_a_report_becomes_a_finding_that_asks_for_a_test(tmp_path: Path, form: str) -> None:
+def test_a_report_becomes_a_finding_that_asks_for_a_test(
+    tmp_path: Path, form: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tell, "SEND_S", 60.0)  # a training step's patience is not that of a test on a busy machine
     rig = Rig(tmp_path / "agent-guard.sock")
 
     async def story() -> bool:

@@ -59,7 +59,7 @@ def read(
 
     async def until_drained() -> None:
         task = asyncio.create_task(watch.run())
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(60):
             await log.drained.wait()
         task.cancel()
 

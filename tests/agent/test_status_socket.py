@@ -8,7 +8,6 @@ import stat
 import subprocess
 import sys
 import threading
-import time
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
@@ -17,9 +16,11 @@ from typing import Any
 import pytest
 from click.testing import CliRunner, Result
 
+from fleetd.agent import status_socket
 from fleetd.agent.status_client import ENVIRON, SOCKET, NoAnswer, ask, default_socket
 from fleetd.agent.status_document import document
 from fleetd.agent.status_socket import CONNECTIONS_MAX, SOCKET_BYTES_MAX, StatusConfig, StatusSocket
+from fleetd.cli import check as check_module
 from fleetd.cli.agent import command as agent_command
 from fleetd.cli.check import command as check_command
 from fleetd.core.gate import Standing
@@ -88,20 +89,23 @@ def serve(tmp_path: Path) -> Iterator[Callable[[dict[str, Any]], Path]]:
     def begin(body: dict[str, Any]) -> Path:
         path = tmp_path / "s"
         server = StatusSocket(path, lambda: body)
-        assert asyncio.run_coroutine_threadsafe(server.start(), loop).result(10)
+        assert asyncio.run_coroutine_threadsafe(server.start(), loop).result(60)
         servers.append(server)
         return path
 
     yield begin
     for server in servers:
-        asyncio.run_coroutine_threadsafe(server.close(), loop).result(10)
+        asyncio.run_coroutine_threadsafe(server.close(), loop).result(60)
     loop.call_soon_threadsafe(loop.stop)
-    thread.join(10)
+    thread.join(60)
     loop.close()
 
 
-def check(path: Path, *options: str) -> Result:
-    return CliRunner().invoke(check_command, ["--socket", str(path), *options])
+def check(path: Path, *options: str, patience_s: float = 60.0) -> Result:
+    """Run `fleetd check`. Its own patience is a tenth of a second, and a test may wait that long for a processor."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(check_module, "_TIMEOUT_S", patience_s)
+        return CliRunner().invoke(check_command, ["--socket", str(path), *options])
 
 
 def test_check_says_ready(serve: Callable[[dict[str, Any]], Path]) -> None:
@@ -148,9 +152,7 @@ def test_check_cannot_tell_when_the_agent_hangs(tmp_path: Path) -> None:
     with socket.socket(socket.AF_UNIX) as silent:
         silent.bind(str(tmp_path / "s"))
         silent.listen()
-        began_s = time.monotonic()
-        result = check(tmp_path / "s")
-        assert time.monotonic() - began_s < 1.0
+        result = check(tmp_path / "s", patience_s=check_module._TIMEOUT_S)
     assert result.exit_code == 3
     assert "does not answer within 0.1 s" in result.output
 
@@ -173,8 +175,8 @@ def test_what_is_no_agent_is_not_believed(tmp_path: Path, said: bytes) -> None:
         thread = threading.Thread(target=answer)
         thread.start()
         with pytest.raises(NoAnswer):
-            ask(tmp_path / "s", timeout_s=5.0)
-        thread.join(10)
+            ask(tmp_path / "s", timeout_s=60.0)
+        thread.join(60)
 
 
 def test_s43_anybody_on_the_host_may_read_and_nobody_can_write(serve: Callable[[dict[str, Any]], Path]) -> None:
@@ -184,18 +186,19 @@ def test_s43_anybody_on_the_host_may_read_and_nobody_can_write(serve: Callable[[
         job.connect(str(path))
         with suppress(OSError):  # what is written is never read, and the connection may be gone by then
             job.sendall(b'{"do": "reset"}\n' * 10)
-    assert ask(path, timeout_s=10.0)["gpus"][1]["events"][0]["why"] == "XID79 on 0000:01:00"
+    assert ask(path, timeout_s=60.0)["gpus"][1]["events"][0]["why"] == "XID79 on 0000:01:00"
 
 
 def test_callers_beyond_the_bound_are_turned_away_and_the_next_is_served(
-    serve: Callable[[dict[str, Any]], Path],
+    serve: Callable[[dict[str, Any]], Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(status_socket, "_WRITE_S", 60.0)  # else a slow test's first callers lose their places
     big = {**status(), "padding": "x" * (1 << 20)}  # more than a socket's buffer: each caller keeps its place
     path = serve(big)
     callers = [socket.socket(socket.AF_UNIX) for _ in range(CONNECTIONS_MAX + 4)]
     try:
         for caller in callers:
-            caller.settimeout(10)
+            caller.settimeout(60)
             caller.connect(str(path))
         held = 0
         for caller in callers:
@@ -207,7 +210,7 @@ def test_callers_beyond_the_bound_are_turned_away_and_the_next_is_served(
     finally:
         for caller in callers:
             caller.close()
-    assert ask(path, timeout_s=10.0)["readiness"] == "ready"
+    assert ask(path, timeout_s=60.0)["readiness"] == "ready"
 
 
 def test_a_socket_left_by_a_killed_agent_is_replaced_and_a_file_is_not(tmp_path: Path) -> None:
@@ -250,7 +253,8 @@ def test_a_path_that_cannot_be_a_socket_is_refused(path: str, complaint: str) ->
 def test_check_loads_nothing_heavy(serve: Callable[[dict[str, Any]], Path]) -> None:
     """Its 200 ms are mostly Python's start; what would break them is an import of the daemon's libraries."""
     code = (
-        "import sys\nfrom fleetd.cli import main\ntry:\n    main()\nexcept SystemExit as end:\n    print(end.code)\n"
+        "import sys\nfrom fleetd.cli import check, main\ncheck._TIMEOUT_S = 60.0\n"
+        "try:\n    main()\nexcept SystemExit as end:\n    print(end.code)\n"
         "heavy = ('grpc', 'msgspec', 'yaml', 'structlog', 'asyncio', 'sqlalchemy')\n"
         "print([name for name in heavy if name in sys.modules])"
     )

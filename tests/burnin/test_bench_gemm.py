@@ -18,7 +18,7 @@ def test_every_stage_of_a_ballot_and_every_variant_is_measured(tmp_path: Path) -
         capture_output=True,
         text=True,
         check=False,
-        timeout=100,
+        timeout=250,
         cwd=ROOT,
     )
     assert done.returncode == 0, done.stderr[-2000:]

@@ -124,7 +124,7 @@ def test_few_points_are_never_taken_for_a_score(bench: SimpleNamespace, tmp_path
     target.write_text((Path(shelf.__file__).parent / "h200.yaml").read_text(encoding="utf-8"), encoding="utf-8")
     arguments = ["--fit", facts, "--part", "h200", "--rounds", "2", "--into", target]
     script = [sys.executable, BENCH / "bench_roofline.py", *arguments]
-    done = subprocess.run(script, capture_output=True, text=True, check=False, cwd=BENCH.parents[1], timeout=100)
+    done = subprocess.run(script, capture_output=True, text=True, check=False, cwd=BENCH.parents[1], timeout=250)
     assert done.returncode == 0, done.stderr[-2000:]
     assert "no score" in done.stdout
     written = parse(target.read_text(encoding="utf-8"), "h200.yaml").fitted
@@ -138,7 +138,7 @@ def test_the_measuring_half_runs_and_writes_what_the_fit_reads(bench: SimpleName
     out = tmp_path / "cpu.json"
     arguments = ["--measure", out, "--backend", "cpu", "--size-max", "512"]
     script = [sys.executable, BENCH / "bench_roofline.py", *arguments]
-    done = subprocess.run(script, capture_output=True, text=True, check=False, cwd=BENCH.parents[1], timeout=100)
+    done = subprocess.run(script, capture_output=True, text=True, check=False, cwd=BENCH.parents[1], timeout=250)
     assert done.returncode == 0, done.stderr[-2000:]
     report = json.loads(out.read_text())
     points = bench.roofline_fit.points_of(report)

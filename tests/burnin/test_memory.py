@@ -119,9 +119,9 @@ def test_what_leaks_only_while_it_is_held_is_found_by_retention_alone(monkeypatc
 def test_later_iterations_do_not_hold_again() -> None:
     case = next(case for case in Hbm().cases(holding()) if case.name == RETENTION)
     begun_s = time.monotonic()
-    ctx = replace(context(), backend="cpu", retention_s=30.0)
+    ctx = replace(context(), backend="cpu", retention_s=1e4)
     Hbm().ballot(ctx, case, iteration=1, seed=3, launches=2)
-    assert time.monotonic() - begun_s < 15.0
+    assert time.monotonic() - begun_s < 250.0
 
 
 def test_a_hold_waits_and_feeds_the_watchdog() -> None:

@@ -83,7 +83,7 @@ def test_a_copy_that_is_wrong_only_beside_a_product_is_found_and_named(monkeypat
 
 
 def test_all_lanes_but_those_of_every_fourth_launch_run_at_once() -> None:
-    home, meeting = threading.get_ident(), threading.Barrier(3, timeout=20)
+    home, meeting = threading.get_ident(), threading.Barrier(3, timeout=100)
     kinds: list[str] = []
 
     def launch_one() -> None:

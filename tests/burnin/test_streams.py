@@ -3,10 +3,12 @@
 import json
 import os
 import resource
+import select
 import signal
 import subprocess
 import sys
 import time
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -15,6 +17,7 @@ from burnin.processes.children import Children
 from burnin.processes.wire import Discover
 from burnin.stop import Stop
 from burnin.verdict.evidence import DeathKind
+from tests.burnin.test_kills import offspring
 
 SHELL_LINES = {
     "closed standard output": (">&-", 0),
@@ -32,7 +35,7 @@ SHELL_LINES = {
 def test_streams_never_change_a_verdict(name: str) -> None:
     words, code = SHELL_LINES[name]
     line = f"{sys.executable} -m burnin run --backend sim --gpus 1 --level self --host h01 {words}"
-    done = subprocess.run(["/bin/sh", "-c", line], capture_output=True, text=True, timeout=100, check=False)
+    done = subprocess.run(["/bin/sh", "-c", line], capture_output=True, text=True, timeout=250, check=False)
     assert done.returncode == code, done.stderr
     assert "Traceback" not in done.stderr
 
@@ -42,7 +45,7 @@ def test_a_disk_that_is_full_when_the_run_ends_costs_the_files_and_not_the_repor
     names = [f"--{kind} {tmp_path / kind}" for kind in ("json", "html", "junit")]
     run = f"{sys.executable} -m burnin run --backend sim --gpus 1 --level self --host h01 {' '.join(names)}"
     done = subprocess.run(
-        ["/bin/sh", "-c", f"ulimit -f 1; {run}"], capture_output=True, text=True, timeout=100, check=False
+        ["/bin/sh", "-c", f"ulimit -f 1; {run}"], capture_output=True, text=True, timeout=250, check=False
     )
     assert done.returncode == 3, done.stderr
     assert "Traceback" not in done.stderr
@@ -75,7 +78,7 @@ def test_a_character_that_cannot_be_shown_is_escaped() -> None:
         env=os.environ | {"PYTHONIOENCODING": "ascii"},
         capture_output=True,
         text=True,
-        timeout=100,
+        timeout=250,
         check=False,
     )
     assert done.returncode == 0, done.stderr
@@ -90,7 +93,7 @@ def test_a_torch_that_does_not_load_is_one_line(tmp_path: Path, error: str) -> N
         env=os.environ | {"PYTHONPATH": str(tmp_path)},
         capture_output=True,
         text=True,
-        timeout=100,
+        timeout=250,
         check=False,
     )
     assert (done.returncode, len(done.stderr.splitlines())) == (3, 1), done.stderr
@@ -104,7 +107,7 @@ def test_an_error_that_nobody_foresaw_does_not_look_like_a_bad_gpu(tmp_path: Pat
         env=os.environ | {"PYTHONPATH": str(tmp_path)},
         capture_output=True,
         text=True,
-        timeout=100,
+        timeout=250,
         check=False,
     )
     assert done.returncode == 3
@@ -112,7 +115,7 @@ def test_an_error_that_nobody_foresaw_does_not_look_like_a_bad_gpu(tmp_path: Pat
 
 
 def test_no_command_shows_the_help_as_it_is() -> None:
-    done = subprocess.run([sys.executable, "-m", "burnin"], capture_output=True, text=True, timeout=60, check=False)
+    done = subprocess.run([sys.executable, "-m", "burnin"], capture_output=True, text=True, timeout=250, check=False)
     assert done.returncode == 2
     assert len(done.stderr.splitlines()) > 5
 
@@ -146,7 +149,7 @@ def test_a_fork_server_that_dies_while_it_starts_is_started_again() -> None:
     process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     server = _wait_for_fork_server(process.pid)
     os.kill(server, signal.SIGKILL)
-    out, err = process.communicate(timeout=100)
+    out, err = process.communicate(timeout=250)
     assert process.returncode == 0, err
     assert out.startswith("pass")
 
@@ -158,7 +161,7 @@ def test_ctrl_c_in_the_middle_of_imports_is_quiet() -> None:
     )
     _wait_for_fork_server(process.pid)
     os.killpg(process.pid, signal.SIGINT)  # as a terminal does
-    out, err = process.communicate(timeout=60)
+    out, err = process.communicate(timeout=250)
     assert process.returncode == 3
     assert '"stopped by SIGINT"' in out
     assert "Traceback" not in err
@@ -168,7 +171,9 @@ def _wait_for_fork_server(parent: int) -> int:
     """The fork server of a run, as soon as it is there; it then imports torch for a second or more."""
     deadline_s = time.monotonic() + 60
     while time.monotonic() < deadline_s:
-        for child in Path(f"/proc/{parent}/task/{parent}/children").read_text().split():
-            if b"forkserver" in Path(f"/proc/{child}/cmdline").read_bytes():
-                return int(child)
+        for child in offspring(parent):
+            with suppress(FileNotFoundError, ProcessLookupError):
+                if b"forkserver" in Path(f"/proc/{child}/cmdline").read_bytes():
+                    return child
+        select.select((), (), (), 0.001)
     raise AssertionError("no fork server")

@@ -117,7 +117,7 @@ async def running(store: MemoryStore, scheduler: Scheduler) -> AsyncIterator[Con
 
 def play(scene: Callable[[], Coroutine[Any, Any, None]]) -> None:
     async def limited() -> None:
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(60):
             await scene()
 
     asyncio.run(limited())

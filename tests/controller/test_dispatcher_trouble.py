@@ -97,7 +97,7 @@ def play(story: Callable[[Scene], Awaitable[None]]) -> None:
     async def scene() -> None:
         scene = Scene()
         run = asyncio.create_task(scene.dispatcher.run())
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(60):
             await story(scene)
         run.cancel()
         await asyncio.gather(run, return_exceptions=True)

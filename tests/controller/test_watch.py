@@ -112,7 +112,7 @@ class Scene:
 def play(scene: Callable[[Scene], Coroutine[Any, Any, None]], policy: Policy = POLICY) -> None:
     async def limited() -> None:
         made = Scene(policy)
-        async with asyncio.timeout(5), asyncio.TaskGroup() as group:
+        async with asyncio.timeout(60), asyncio.TaskGroup() as group:
             task = group.create_task(made.judge.run())
             await scene(made)
             task.cancel()

@@ -16,8 +16,9 @@ from tests.agent.fakes_agent import FakeClock
 from tests.fakelibs.nvidia_fake import Scenario, build, environ
 
 CONFIG = DevicesConfig(
-    call_deadline_seconds=0.8, open_deadline_seconds=20.0, reopen_deadline_seconds=20.0, restart_max_seconds=8.0
+    call_deadline_seconds=2.0, open_deadline_seconds=60.0, reopen_deadline_seconds=60.0, restart_max_seconds=8.0
 )
+"""A call that does not hang must end within the first of them also on a machine that is busy with other tests."""
 
 
 class Bench:
@@ -97,4 +98,4 @@ async def settled(devices: HelperDevices) -> None:
 
 
 def run(case: Awaitable[None]) -> None:
-    asyncio.run(asyncio.wait_for(case, 60))
+    asyncio.run(asyncio.wait_for(case, 200))

@@ -46,8 +46,8 @@ def test_one_that_is_inside_a_call_which_nobody_waits_for_is_not_waited_for_eith
         call.cancel()
         await asyncio.wait({call})
         began_s = time.monotonic()
-        assert not await child.end(30.0)
-        assert time.monotonic() - began_s < 10.0
+        assert not await child.end(100.0)
+        assert time.monotonic() - began_s < 50.0
         await gone(child.pid)  # it was asked to end, and this call lets itself be broken off
 
     run(case())

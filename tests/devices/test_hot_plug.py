@@ -81,7 +81,7 @@ def test_a_driver_that_is_bound_later_is_a_change_and_another_vendor_is_none(tmp
 
 def test_a_fresh_look_that_hangs_costs_nobody_anything(tmp_path: Path) -> None:
     async def case() -> None:
-        async with bench(tmp_path, replace(CONFIG, reopen_deadline_seconds=0.5), gpus=2) as host:
+        async with bench(tmp_path, replace(CONFIG, reopen_deadline_seconds=2.0), gpus=2) as host:
             await host.devices.sample()
             host.tell("lib", hang__Init=1)
             host.plug(9)

@@ -15,7 +15,7 @@ ROOT = Path(__file__).parents[2]
 def run(script: str, out: Path, *options: str) -> tuple[dict[str, Any], str]:
     done = subprocess.run(
         [sys.executable, ROOT / "tests" / "bench" / script, *options, "--json", out],
-        capture_output=True, text=True, check=False, timeout=100, cwd=ROOT,
+        capture_output=True, text=True, check=False, timeout=250, cwd=ROOT,
         env={**os.environ, "PYTHONPATH": str(ROOT), "CUDA_VISIBLE_DEVICES": "", "OMP_NUM_THREADS": "1",
              "FLEETD_GUARD_SOCKET": str(out.with_name("none"))},
     )  # fmt: skip

@@ -12,7 +12,7 @@ from fleetd.model.ids import HostName
 from fleetd.model.power_lease import Ask, Grant
 from fleetd.system import RealClock
 from tests.powerguard.governor_bench import SUSTAINED, Governed, governed, run, tuned
-from tests.powerguard.guard_bench import SAFE
+from tests.powerguard.guard_bench import SAFE, WAIT_S
 
 pytestmark = pytest.mark.skipif(shutil.which("gcc") is None, reason="gcc builds the fake library")
 
@@ -36,7 +36,7 @@ def grant(held: PowerLease, watts: float, *, ttl_s: float = 60.0) -> Ask:
 
 
 async def limits(host: Governed, watts: float) -> None:
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(WAIT_S):
         while host.guard.limits() != pytest.approx([watts, watts], abs=0.1):
             await host.governor.turn()
         await host.governor.turn()  # which reads back what the last one wrote
@@ -57,9 +57,10 @@ def test_the_governor_boosts_as_far_as_the_lease_lets_it_and_falls_when_it_lapse
             await host.governor.turn()
             await limits(host, 640.0)
             await host.governor.turn()
-            ask = grant(held, BASE + 2 * 700.0, ttl_s=1.0)
+            ask = grant(held, BASE + 2 * 700.0)
             assert (ask.applied_seq, ask.holds_watts) == (2, BASE + 2 * 641.0)
             await limits(host, SUSTAINED)
+            grant(held, BASE + 2 * 700.0, ttl_s=0.2)
             found = await host.until("safe", "no lease of the power budget: the controller has not answered")
             await limits(host, SAFE)
             assert found.writer == ""

@@ -11,14 +11,14 @@ from fleetd.agent.power_lease import PowerLease
 from fleetd.model.ids import HostName
 from fleetd.model.power_lease import Grant
 from tests.powerguard.governor_bench import SUSTAINED, Governed, governed, run, tuned
-from tests.powerguard.guard_bench import PRIOR, SAFE, AmdBench
+from tests.powerguard.guard_bench import PRIOR, SAFE, WAIT_S, AmdBench
 from tests.powerguard.test_governor_sensors import HandClock, Host, silent
 
 gcc = pytest.mark.skipif(shutil.which("gcc") is None, reason="gcc builds the fake library")
 
 
 async def limits(host: Governed, *watts: float) -> None:
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(WAIT_S):
         while host.guard.limits() != pytest.approx(watts, abs=0.1):
             await host.governor.turn()
 

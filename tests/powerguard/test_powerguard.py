@@ -2,6 +2,8 @@
 
 import json
 import os
+import re
+import select
 import shutil
 import signal
 import subprocess
@@ -13,12 +15,13 @@ from typing import Any
 
 import pytest
 
+from fleetd.powerguard.guard import STARVED_MAX_S
 from fleetd.powerguard.plan import Gpu, Limit, Plan, store
 from fleetd.powerguard.vendors import AmdSmi, CannotWrite, Nvml
 from fleetd.sim.vendorlibs.amd import environ as amd_fake_environ
 from tests.fakelibs import amd_fake
 from tests.fakelibs.nvidia_fake import LIBRARIES
-from tests.powerguard.guard_bench import BOOST, PRIOR, ROOT, SAFE, WAIT_S, Bench, Client, declared
+from tests.powerguard.guard_bench import BOOST, PRIOR, ROOT, SAFE, Bench, Client, declared, until
 from tests.stopping import stop
 
 pytestmark = pytest.mark.skipif(shutil.which("gcc") is None, reason="gcc builds the fake library")
@@ -30,9 +33,11 @@ channel = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
 channel.connect(sys.argv[1])
 arm = json.loads(sys.argv[2])
 limits = {gpu["gpu"]: {"limit": 690.0} for gpu in arm["gpus"]}
-for body in ({"do": "arm", **arm}, {"do": "set", "limits": limits}):
-    channel.send(json.dumps({"sent_s": time.monotonic(), **body}).encode())
-    channel.recv(65536)
+raised = False
+while not raised:  # the lease may lapse between the two on a busy machine
+    for body in ({"do": "arm", **arm}, {"do": "set", "limits": limits}):
+        channel.send(json.dumps({"sent_s": time.monotonic(), **body}).encode())
+        raised = json.loads(channel.recv(65536))["ok"]
 while True:
     pass
 """
@@ -75,7 +80,7 @@ def test_a9_an_agent_that_is_killed(guarded: Bench) -> None:
 
 
 def test_a9_an_agent_that_is_stopped_and_comes_back_raises_nothing(guarded: Bench) -> None:
-    agent = guarded.hold(ttl_s=0.2)
+    agent = guarded.hold(ttl_s=0.5)
     stop(agent.pid)
     guarded.until(SAFE)
     assert "the lease lapsed" in guarded.ask(do="status")["fallen"]
@@ -86,13 +91,15 @@ def test_a9_an_agent_that_is_stopped_and_comes_back_raises_nothing(guarded: Benc
 
 
 def test_a_holder_that_spins_without_renewing_has_little_longer_than_one_that_sleeps(guarded: Bench) -> None:
-    words = [str(guarded.socket), json.dumps(declared(2))]
+    words = [str(guarded.socket), json.dumps(declared(2, ttl_s=0.2))]
     guarded.children.append(subprocess.Popen([sys.executable, "-c", _SPINNER, *words], text=True))
-    guarded.until(BOOST)
-    assert guarded.until(SAFE) < WAIT_S
+    until(lambda: {(0, BOOST), (1, BOOST)} <= set(guarded.sets()), "it has raised both")
+    guarded.until(SAFE)
     status = guarded.ask(do="status")
-    assert status["starved_total"] == 1
-    assert "the lease lapsed: last renewed 2.0" in status["fallen"], status["fallen"]
+    assert status["starved_total"] >= 1
+    told = re.fullmatch(r"the lease lapsed: last renewed (.*) s ago", status["fallen"])
+    assert told, status["fallen"]
+    assert float(told[1]) > STARVED_MAX_S, "ten times its lease"
 
 
 def test_a9_a_guard_that_is_killed_raises_nothing_and_reconciles(guarded: Bench) -> None:
@@ -133,8 +140,8 @@ def test_a10_seven_of_eight_are_restored_and_the_eighth_is_named(tmp_path: Path)
         bench.scenario.put(5, {"error.SetPowerManagementLimit": 4})
         agent.kill()
         others = [SAFE] * 5 + [BOOST] + [SAFE] * 2
-        while bench.limits() != others:
-            os.sched_yield()
+        until(lambda: bench.limits() == others, "all but one are at the safe cap")
+        until(lambda: bench.ask(do="status")["errors"] != {}, "the one has failed")
         assert bench.ask(do="status")["errors"] == {"GPU-5": "limit: power limit: no permission (4)"}
         answer = bench.ask(do="restore", to="prior")
         assert not answer["ok"]
@@ -157,11 +164,9 @@ def test_a_driver_that_hangs_on_one_gpu_keeps_no_other_waiting(guarded: Bench) -
     agent = guarded.hold()
     guarded.scenario.put(0, {"hang.SetPowerManagementLimit": 1})
     agent.kill()
-    while guarded.limits()[1] != SAFE:
-        os.sched_yield()
-    while "GPU-0" not in (errors := guarded.ask(do="status")["errors"]):
-        os.sched_yield()
-    assert errors == {"GPU-0": "the driver hangs in a write"}
+    until(lambda: guarded.limits()[1] == SAFE, "the other one falls")
+    until(lambda: guarded.ask(do="status")["errors"] != {}, "the hang is found")
+    assert guarded.ask(do="status")["errors"] == {"GPU-0": "the driver hangs in a write"}
     guarded.scenario.let_go()
     guarded.until(SAFE)
 
@@ -224,13 +229,18 @@ def test_an_agent_is_replaced_without_a_lapse(guarded: Bench) -> None:
 
 
 def test_a_hand_over_that_nobody_takes_ends(tmp_path: Path) -> None:
-    bench = Bench(tmp_path, words=("--hand-over-max", "0.3"))
+    bench = Bench(tmp_path, words=("--hand-over-max", "1.0"))
+    limits = {f"GPU-{n}": {"limit": BOOST} for n in range(2)}
     try:
         bench.start()
         with Client(bench.socket) as old:
-            assert old.ask(do="arm", **declared(2))["ok"]
-            assert old.ask(do="set", limits={f"GPU-{n}": {"limit": BOOST} for n in range(2)}, reason="x")["ok"]
-            assert old.ask(do="hand_over", seconds=1e6)["ok"]
+
+            def handed_over() -> bool:  # a lease shorter than the hand-over may lapse before it on a busy machine
+                old.ask(do="arm", **declared(2, ttl_s=0.5))
+                requests: tuple[dict[str, Any], ...] = ({"do": "set", "limits": limits}, {"do": "hand_over"})
+                return all(old.ask(**one, reason="x", seconds=1e6)["ok"] for one in requests)
+
+            until(handed_over, "it has raised, and handed over")
         bench.until(SAFE)
         assert bench.ask(do="status")["fallen"] == "nobody came after the hand-over"
     finally:
@@ -238,13 +248,13 @@ def test_a_hand_over_that_nobody_takes_ends(tmp_path: Path) -> None:
 
 
 def test_the_guard_replaces_itself_without_a_lapse(guarded: Bench) -> None:
-    agent = guarded.hold(ttl_s=5.0)
+    agent = guarded.hold()
     assert guarded.guard is not None
     for _ in range(2):
         before = guarded.ask(do="status")["renewed_total"]
         guarded.guard.send_signal(signal.SIGHUP)
-        while (status := guarded.ask(do="status"))["renewed_total"] < before + 2:
-            os.sched_yield()
+        until(lambda: guarded.ask(do="status")["renewed_total"] >= before + 2, "it is renewed")  # noqa: B023
+        status = guarded.ask(do="status")
         assert status["live"]
         assert (status["pid"], status["holder_pid"]) == (guarded.guard.pid, agent.pid)
         assert status["falls_total"] == {}
@@ -265,18 +275,27 @@ def test_a_program_that_was_replaced_is_told_until_it_runs(bench: Bench) -> None
     fresh = package / "powerguard" / "fresh"
     fresh.write_text((package / "powerguard" / "lease.py").read_text() + "\n")
     fresh.replace(package / "powerguard" / "lease.py")
-    while not bench.ask(do="status")["program_replaced"]:
-        os.sched_yield()
+    until(lambda: bench.ask(do="status")["program_replaced"], "it has seen that its program was replaced")
     assert bench.guard is not None
     bench.guard.send_signal(signal.SIGHUP)
-    while bench.ask(do="status")["program_replaced"]:
-        os.sched_yield()
+    until(lambda: not bench.ask(do="status")["program_replaced"], "it runs the new one")
     assert bench.ask(do="status")["pid"] == bench.guard.pid
 
 
 def test_it_ends_at_the_safe_caps(guarded: Bench) -> None:
     guarded.hold()
     assert guarded.guard is not None
+    guarded.guard.terminate()
+    assert guarded.guard.wait() == 0
+    assert guarded.limits() == [SAFE, SAFE]
+
+
+@pytest.mark.parametrize("after_s", [0.0, 0.01, 0.04, 0.1])
+def test_it_ends_at_the_safe_caps_also_while_it_replaces_itself(guarded: Bench, after_s: float) -> None:
+    guarded.hold()
+    assert guarded.guard is not None
+    guarded.guard.send_signal(signal.SIGHUP)
+    select.select([], [], [], after_s)  # before, in and after the moments in which the next program has no handlers
     guarded.guard.terminate()
     assert guarded.guard.wait() == 0
     assert guarded.limits() == [SAFE, SAFE]
@@ -392,8 +411,10 @@ def test_what_locked_a_clock_is_on_disk_so_that_the_next_guard_frees_it(guarded:
     guarded.start()
     guarded.until(SAFE)
     guarded.until_free()
-    while any(gpu["clock_hertz"] for gpu in json.loads(guarded.state.read_text())["gpus"]):
-        os.sched_yield()
+    until(
+        lambda: not any(gpu["clock_hertz"] for gpu in json.loads(guarded.state.read_text())["gpus"]),
+        "that they are free is on disk",
+    )
     assert guarded.ask(do="restore", to="safe")["ok"]
     assert len(guarded.lines("ResetGpuLockedClocks")) == 2, "a clock that is free is not freed again"
 

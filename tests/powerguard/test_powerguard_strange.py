@@ -22,7 +22,8 @@ from fleetd.powerguard.machine import Peer
 from fleetd.powerguard.plan import Gpu, Limit, Plan, store
 from fleetd.powerguard.serve import Service
 from fleetd.powerguard.vendors import CannotWrite
-from tests.powerguard.guard_bench import BOOST, PRIOR, SAFE, WAIT_S, Bench, Client, declared
+from tests.powerguard.guard_bench import BOOST, PRIOR, SAFE, WAIT_S, Bench, Client, declared, until
+from tests.reading import text_of
 
 gcc = pytest.mark.skipif(shutil.which("gcc") is None, reason="gcc builds the fake library")
 HUGE = "1" + 400 * "0"
@@ -80,10 +81,7 @@ def test_a_state_file_that_is_lost_before_a_reload_costs_no_fall(guarded: Bench,
     assert guarded.guard is not None
     before = guarded.ask(do="status")
     guarded.guard.send_signal(signal.SIGHUP)
-    end_s = time.monotonic() + WAIT_S
-    while not guarded.state.exists() or '"GPU-1"' not in guarded.state.read_text():
-        assert time.monotonic() < end_s, "the next program does not know what to let fall"
-        select.select([], [], [], 0.005)
+    until(lambda: '"GPU-1"' in text_of(guarded.state), "the next program knows what to let fall")
     assert guarded.ask(do="status")["pid"] == before["pid"]
     assert guarded.limits() == [BOOST, BOOST], "nor the lease"
     agent.kill()
@@ -217,9 +215,8 @@ def test_a_limit_that_could_not_be_taken_back_is_when_it_can(guarded: Bench) -> 
     agent = guarded.hold()
     guarded.scenario.put(1, {"error.SetPowerManagementLimit": 15})
     agent.kill()
-    while not guarded.ask(do="status")["errors"]:
-        select.select([], [], [], 0.005)
-    assert guarded.limits() == [SAFE, BOOST]
+    until(lambda: guarded.ask(do="status")["errors"] != {}, "the one has failed")
+    until(lambda: guarded.limits() == [SAFE, BOOST], "the other one is at its safe cap")
     guarded.scenario.put(1, {"error.SetPowerManagementLimit": None})
     guarded.until(SAFE)
     assert guarded.ask(do="status")["falls_total"] == {"gone": 1}

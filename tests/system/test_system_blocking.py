@@ -25,7 +25,7 @@ async def main():
     await asyncio.wait({asyncio.ensure_future(run_on_daemon(threading.Event().wait))}, timeout=0.1)
 asyncio.run(main())
 """
-    assert subprocess.run([sys.executable, "-c", program], timeout=30, check=False).returncode == 0
+    assert subprocess.run([sys.executable, "-c", program], timeout=120, check=False).returncode == 0
 
 
 def test_users_have_names_or_none() -> None:

@@ -125,7 +125,7 @@ def test_waiting_ends_with_the_next_finding(spool_of: Open, make: Any) -> None:
         spool.append(make.fault("b"))
         await later
 
-    asyncio.run(asyncio.wait_for(scenario(), 20))
+    asyncio.run(asyncio.wait_for(scenario(), 60))
 
 
 def test_killed_it_has_what_append_returned_for(tmp_path: Path, spool_of: Open) -> None:
