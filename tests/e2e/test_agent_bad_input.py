@@ -8,7 +8,7 @@ import pytest
 
 from tests.e2e.agent_bench import AgentBench, agent
 
-pytestmark = [pytest.mark.e2e, pytest.mark.timeout(280)]
+pytestmark = [pytest.mark.e2e, pytest.mark.timeout(600)]
 
 IMPATIENT: dict[str, Any] = {"sampler": {"discovery_seconds": 1.0, "unresponsive_after_seconds": 1.0}}
 

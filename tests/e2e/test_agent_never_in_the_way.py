@@ -9,7 +9,7 @@ import pytest
 
 from tests.e2e.agent_bench import agent
 
-pytestmark = [pytest.mark.e2e, pytest.mark.timeout(280)]
+pytestmark = [pytest.mark.e2e, pytest.mark.timeout(600)]
 
 
 QUICK_S = 10.0

@@ -17,7 +17,7 @@ from fleetd.cli.check import ENVIRON
 from fleetd.sim.vendorlibs import amd, nvidia
 from tests.e2e.test_story import wait_until
 
-pytestmark = [pytest.mark.e2e, pytest.mark.timeout(280)]
+pytestmark = [pytest.mark.e2e, pytest.mark.timeout(600)]
 
 
 @contextmanager

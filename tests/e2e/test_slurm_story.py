@@ -13,7 +13,7 @@ from fleetd.system import RealClock
 from tests.actuators.slurm_cluster import SlurmCluster
 from tests.e2e.test_story import fleetd, hosts, state, wait_until
 
-pytestmark = [pytest.mark.e2e, pytest.mark.timeout(400)]
+pytestmark = [pytest.mark.e2e, pytest.mark.timeout(600)]
 
 GOOD = HostPlan(name="h01", gpus=4)
 GHOST = HostPlan(name="ghost", gpus=1)

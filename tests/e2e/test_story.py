@@ -19,7 +19,7 @@ from fleetd.system import RealClock
 from tests.e2e.cable import Cable
 from tests.reading import lines_of
 
-pytestmark = [pytest.mark.e2e, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.e2e, pytest.mark.timeout(600)]
 
 BAD = HostPlan(name="bad", gpus=4, fault="gpu=2,fault=F03,rate=0.3")
 GOOD = HostPlan(name="good", gpus=4)
@@ -84,7 +84,7 @@ def demo(folder: Path, **environ: str) -> "subprocess.CompletedProcess[str]":
     return subprocess.run(command, env={**os.environ, **environ}, capture_output=True, text=True, check=False)
 
 
-@pytest.mark.timeout(400)
+@pytest.mark.timeout(600)
 def test_the_demo_finds_the_gpu_that_goes_bad_and_no_other(tmp_path: Path) -> None:
     folder = tmp_path / "demo"
     result = demo(folder)
@@ -106,7 +106,7 @@ def test_the_demo_finds_the_gpu_that_goes_bad_and_no_other(tmp_path: Path) -> No
     ]
 
 
-@pytest.mark.timeout(400)
+@pytest.mark.timeout(600)
 def test_without_gcc_the_demo_says_so_and_goes_on_with_simulated_gpus(tmp_path: Path) -> None:
     result = demo(tmp_path / "demo", PATH=str(tmp_path), XDG_CACHE_HOME=str(tmp_path / "cache"))
     assert result.returncode == 0, result.stdout + result.stderr

@@ -19,7 +19,7 @@ def harness() -> Any:
     return module
 
 
-@pytest.mark.timeout(400)
+@pytest.mark.timeout(900)
 def test_every_fault_gets_its_class_and_its_culprit(tmp_path: Path) -> None:
     gang = harness()
     kinds = list(gang.RIGHT)
@@ -29,7 +29,7 @@ def test_every_fault_gets_its_class_and_its_culprit(tmp_path: Path) -> None:
     assert all(not one["unchecked"] for one in told)
 
 
-@pytest.mark.timeout(400)
+@pytest.mark.timeout(900)
 def test_a_rank_that_fails_in_a_check_leaves_the_others_unchecked_and_never_hanging(tmp_path: Path) -> None:
     gang = harness()
     starved, ddp, fsdp2, hsdp, *died = gang.run_trials(
