@@ -20,7 +20,7 @@ def report_of(arguments: tuple[str, ...], factory: pytest.TempPathFactory) -> di
     path = factory.getbasetemp() / f"report-{abs(hash(arguments))}.json"
     if not path.exists():
         command = [sys.executable, "-m", "burnin", "run", *arguments, "--json", str(path)]
-        done = subprocess.run(command, capture_output=True, text=True, timeout=280, check=False)
+        done = subprocess.run(command, capture_output=True, text=True, timeout=550, check=False)
         assert done.returncode in {0, 1}, done.stderr
     report: dict[str, Any] = json.loads(path.read_text())
     return report

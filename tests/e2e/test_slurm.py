@@ -19,7 +19,7 @@ from fleetd.system import RealClock
 from tests.actuators.slurm_cluster import SlurmCluster, now_s
 from tests.actuators.waiting import wait_until
 
-pytestmark = [pytest.mark.e2e, pytest.mark.timeout(180)]
+pytestmark = [pytest.mark.e2e, pytest.mark.timeout(600)]
 
 CONFIG = SlurmConfig(kind="slurm", timeout_seconds=30)
 

@@ -13,7 +13,7 @@ from tests.actuators.waiting import wait_until
 from tests.e2e.test_slurm import done, quarantine, release, slurm
 from tests.reading import lines_of
 
-pytestmark = [pytest.mark.e2e, pytest.mark.timeout(180)]
+pytestmark = [pytest.mark.e2e, pytest.mark.timeout(600)]
 
 DEPLOY = Path(__file__).parents[2] / "deploy" / "slurm"
 LINES = [line for line in (DEPLOY / "slurm.conf").read_text().splitlines() if line and not line.startswith("#")]
