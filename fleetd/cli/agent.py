@@ -22,7 +22,11 @@ _RELEASE_S = 40.0
 @click.option("--compat", type=click.Choice(COMPAT), help="Serve the metrics under these names, too; as in the file.")
 @click.pass_context
 def command(context: click.Context, path: Path | None, compat: str | None) -> None:
-    """Run the agent of this host: metrics, findings, burn-ins that the controller orders."""
+    """Run the agent of this host: metrics, findings, burn-ins that the controller orders.
+
+    Exit code 0: stopped. 1: something around it did not let it start or go on (disk, address), so trying again may
+    help. 2: usage or configuration.
+    """
     if context.invoked_subcommand is not None:
         return
     if path is None:
@@ -35,8 +39,10 @@ def command(context: click.Context, path: Path | None, compat: str | None) -> No
 
     try:
         run_agent(load_agent(path), path, compat=compat)
-    except (ConfigError, PortError) as error:
+    except ConfigError as error:
         raise Failure(str(error)) from error
+    except PortError as error:
+        raise Failure(str(error), exit_code=BAD) from error
 
 
 @command.command(name="status")

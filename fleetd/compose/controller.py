@@ -11,6 +11,7 @@ import structlog
 from fleetd import __version__
 from fleetd.compose.actuators import build_actuator
 from fleetd.compose.places import state_dir
+from fleetd.compose.sign_of_life import sign_of_life
 from fleetd.config import load_policy
 from fleetd.config.files import ControllerConfig
 from fleetd.config.power_tree import load_power_tree
@@ -66,7 +67,8 @@ async def _controller(config: ControllerConfig) -> None:
             server = await serve(config.server, agents=controller.intake, desk=controller.desk)
             systemd.notify("READY=1")
             pruning = retain(config.retention, folder / LEDGER, clock)
-            await _until_stopped(stop_on_signals(), controller.run(), server.wait(), pruning, stop_first=server)
+            life = sign_of_life(systemd, clock)
+            await _until_stopped(stop_on_signals(), controller.run(), server.wait(), pruning, life, stop_first=server)
             systemd.notify("STOPPING=1")
         finally:
             exporter.close()

@@ -42,6 +42,7 @@ class DetectConfig:
     power_brake_share: float = 0.05
     """Of the window: three seconds of it. A brake is never normal, but one slip of the supply is no alarm."""
     thermal_share: float = 0.1
+    """Of the window, with the clocks held back: six seconds of it."""
     busy_ratio: float = 0.5
     """Utilisation from which a GPU counts as busy: what only happens under load is judged only then."""
     clock_low_ratio: float = 0.5

@@ -23,7 +23,7 @@ class ExporterConfig:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AgentExporterConfig(ExporterConfig):
-    """The same for an agent, whose GPUs may be served under further names."""
+    """Where Prometheus finds an agent's metrics; its GPUs may be served under further names."""
 
     compat: str | None = None
     """`dcgm`: also under the names, labels and units of dcgm-exporter, for NVIDIA and AMD; None: fleetd's own only."""

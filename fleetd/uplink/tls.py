@@ -5,6 +5,7 @@ alternative names; that, not anything said later, is who the peer is.
 """
 
 import re
+import ssl
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
@@ -13,6 +14,7 @@ import structlog
 
 from fleetd.ports import Peer, Refused, UplinkError
 from fleetd.uplink.config import TlsFiles
+from fleetd.uplink.keyfile import read_key
 
 _log = structlog.get_logger(__name__)
 
@@ -36,9 +38,23 @@ def channel_credentials(files: TlsFiles, *, where: str) -> grpc.ChannelCredentia
     """Read the files of a client; raises UplinkError."""
     return grpc.ssl_channel_credentials(
         root_certificates=_read(files.ca, where=where),
-        private_key=_read(files.key, where=where),
+        private_key=read_key(files.key, where=where),
         certificate_chain=_read(files.cert, where=where),
     )
+
+
+def check_files(files: TlsFiles, *, where: str) -> None:
+    """Read all three files as a connection would, and whether they fit together. Raises UplinkError."""
+    _server_configuration(files, where=where)
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    try:
+        context.load_verify_locations(files.ca)
+        context.load_cert_chain(files.cert, files.key)
+    except ssl.SSLError as error:
+        why = (error.reason or str(error)).lower().replace("_", " ")
+        raise UplinkError(
+            f"{where}: {files.ca}, {files.cert} and {files.key} cannot be used together: {why}"
+        ) from error
 
 
 def server_credentials(files: TlsFiles, *, where: str) -> grpc.ServerCredentials:
@@ -70,7 +86,7 @@ def server_credentials(files: TlsFiles, *, where: str) -> grpc.ServerCredentials
 
 
 def _server_configuration(files: TlsFiles, *, where: str) -> grpc.ServerCertificateConfiguration:
-    pair = (_read(files.key, where=where), _read(files.cert, where=where))
+    pair = (read_key(files.key, where=where), _read(files.cert, where=where))
     return grpc.ssl_server_certificate_configuration([pair], root_certificates=_read(files.ca, where=where))
 
 

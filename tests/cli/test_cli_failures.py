@@ -80,7 +80,7 @@ def test_a_missing_configuration_is_named(tmp_path: Path, noun: str) -> None:
 @pytest.mark.parametrize("noun", ["agent", "controller"])
 def test_a_missing_state_directory_is_named(tmp_path: Path, noun: str) -> None:
     body = (agent if noun == "agent" else controller)(tmp_path, state_dir=str(tmp_path / "nowhere"))
-    line = one_line(fleetd(noun, "--config", str(write(tmp_path / "c.yaml", body))), 2)
+    line = one_line(fleetd(noun, "--config", str(write(tmp_path / "c.yaml", body))), 1)
     assert "nowhere: no such directory; make it" in line
 
 
@@ -91,7 +91,7 @@ def test_a_port_in_use_is_said(tmp_path: Path, what: str) -> None:
         part: dict[str, object] = {"listen": address, "insecure": True} if what == "server" else {"listen": address}
         body = controller(tmp_path, **{what: part})
         result = fleetd("controller", "--config", str(write(tmp_path / "c.yaml", body)))
-    assert result.returncode == 2
+    assert result.returncode == 1, "whoever has it may end: a service manager tries again"
     assert "Traceback" not in result.stderr
     assert f"{address}: Address already in use" in result.stderr.splitlines()[-1]
 

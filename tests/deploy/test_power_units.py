@@ -1,8 +1,5 @@
-"""The units of the power guard: what systemd says of them, and that they fit the guard."""
+"""The units of the power guard: they fit the guard."""
 
-import shutil
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -16,8 +13,6 @@ GUARD, BOOT = FOLDER / "fleetd-powerguard.service", FOLDER / "fleetd-power-safe.
 LATE_S = 2.0
 """A9: a guard that was killed has been followed by another within it."""
 
-needs_systemd = pytest.mark.skipif(shutil.which("systemd-analyze") is None, reason="needs systemd-analyze")
-
 
 def settings(unit: Path) -> dict[str, list[str]]:
     found: dict[str, list[str]] = {}
@@ -26,16 +21,6 @@ def settings(unit: Path) -> dict[str, list[str]]:
             name, _, value = line.partition("=")
             found.setdefault(name, []).append(value)
     return found
-
-
-@needs_systemd
-@pytest.mark.parametrize("unit", [GUARD, BOOT], ids=lambda unit: unit.stem)
-def test_systemd_finds_nothing_to_complain_about(unit: Path, tmp_path: Path) -> None:
-    (tmp_path / unit.name).write_text(unit.read_text().replace("/opt/fleetd/bin/python", sys.executable))
-    command = ["systemd-analyze", "verify", "--man=no", str(tmp_path / unit.name)]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    ours = [line for line in (done.stdout + done.stderr).splitlines() if unit.name in line]
-    assert (done.returncode, ours) == (0, []), done.stderr
 
 
 @pytest.mark.parametrize(
