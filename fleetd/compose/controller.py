@@ -63,7 +63,7 @@ async def _controller(config: ControllerConfig) -> None:
         controller.load()
         exporter = Exporter(config.exporter.listen, [ControllerCollector(controller), BuildCollector(__version__)])
         try:
-            server = await serve(config.server, agents=controller.intake, desk=controller.desk)
+            server = await serve(config.server, agents=controller.intake, desk=controller.desk, clock=clock)
             systemd.notify("READY=1")
             pruning = retain(config.retention, folder / LEDGER, clock)
             await _until_stopped(stop_on_signals(), controller.run(), server.wait(), pruning, stop_first=server)

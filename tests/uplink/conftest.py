@@ -20,7 +20,7 @@ from fleetd.model.ids import BootId, FindingId, GpuId, HostName, OrderId, SpoolI
 from fleetd.model.order import AgentOrder, Drain, RecallBurnin, RunBurnin
 from fleetd.model.power_lease import Answer, AreaUse, Ask, HostUse, NoGrant, PowerUse
 from fleetd.model.telemetry import GpuSample
-from fleetd.ports import AlertsTaken, Peer, PowerLine, Refused, StoreError
+from fleetd.ports import AlertsTaken, Clock, IdentityDoor, Peer, PowerLine, Refused, StoreError
 from fleetd.system import RealClock
 from fleetd.uplink.client import GrpcUplink
 from fleetd.uplink.config import DeskConfig, ServerConfig, UplinkConfig
@@ -288,6 +288,8 @@ class Bench:
     door: FakeAgentDoor
     desk_door: FakeDeskDoor
     spools: list[SqliteSpool] = field(default_factory=list)
+    clock: Clock = field(default_factory=RealClock)
+    identity: IdentityDoor | None = None
 
     def spool(self, name: str = "spool.db", **options: int) -> SqliteSpool:
         spool = SqliteSpool(self.path / name, rng=random.Random(name), **options)  # noqa: S311 - names a spool
@@ -306,7 +308,13 @@ class Bench:
 
     @asynccontextmanager
     async def server(self, **options: Any) -> AsyncIterator[Server]:
-        server = await serve(self.server_config(**options), agents=self.door, desk=self.desk_door)
+        server = await serve(
+            self.server_config(**options),
+            agents=self.door,
+            desk=self.desk_door,
+            clock=self.clock,
+            identity=self.identity,
+        )
         try:
             yield server
         finally:
