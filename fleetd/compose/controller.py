@@ -10,6 +10,7 @@ import structlog
 
 from fleetd import __version__
 from fleetd.compose.actuators import build_actuator
+from fleetd.compose.enrolment import build_enrolment, serve_strangers
 from fleetd.compose.places import state_dir
 from fleetd.config import load_policy
 from fleetd.config.files import ControllerConfig
@@ -63,10 +64,16 @@ async def _controller(config: ControllerConfig) -> None:
         controller.load()
         exporter = Exporter(config.exporter.listen, [ControllerCollector(controller), BuildCollector(__version__)])
         try:
-            server = await serve(config.server, agents=controller.intake, desk=controller.desk, clock=clock)
+            enrolment = build_enrolment(config, folder, clock)
+            server = await serve(
+                config.server, agents=controller.intake, desk=controller.desk, clock=clock, identity=enrolment
+            )
+            strangers = await serve_strangers(config, enrolment, clock)
+            running = [controller.run(), server.wait(), retain(config.retention, folder / LEDGER, clock)]
+            if strangers is not None:
+                running.append(strangers.run())
             systemd.notify("READY=1")
-            pruning = retain(config.retention, folder / LEDGER, clock)
-            await _until_stopped(stop_on_signals(), controller.run(), server.wait(), pruning, stop_first=server)
+            await _until_stopped(stop_on_signals(), *running, stop_first=server)
             systemd.notify("STOPPING=1")
         finally:
             exporter.close()

@@ -53,7 +53,7 @@ class Attempt:
 class TokenBook(Protocol):
     """Keeps tokens, by their digest, and the audit. Every call is short; all of it is on disk when it returns."""
 
-    def issue(self, digest: str, record: TokenRecord) -> None:
+    def issue(self, digest: str, record: TokenRecord, *, now_s: float) -> None:
         """Keep a new token. Raises Refused when too many wait to be spent; StoreError."""
 
     def token(self, digest: str) -> TokenRecord | None:

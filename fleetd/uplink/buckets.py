@@ -6,6 +6,7 @@ from collections.abc import Callable
 BURST_S = 5.0
 """A peer that was quiet may do at once what it may do in this many seconds."""
 _BURST_MIN = 10.0
+_ROUNDING = 1e-6
 
 
 class Buckets:
@@ -33,7 +34,8 @@ class Buckets:
         now_s = self._elapsed_s()
         tokens, at_s = self._levels.pop(peer, (self._burst, now_s))
         tokens = min(self._burst, tokens + (now_s - at_s) * self._per_second)
-        wait_s = 0.0 if tokens >= 1 else (1 - tokens) / self._per_second
+        # The tolerance is for rounding: who waits for as long as he was told finds a token.
+        wait_s = 0.0 if tokens >= 1 - _ROUNDING else (1 - tokens) / self._per_second
         self._levels[peer] = (tokens if wait_s else tokens - 1, now_s)
         if len(self._levels) > self._peers_max:
             self._levels.popitem(last=False)

@@ -17,7 +17,7 @@ from fleetd.uplink.desk_service import UNAUTHENTICATED
 from fleetd.uplink.doors import DoorCalls
 from fleetd.uplink.enrol_config import EnrolmentConfig
 from fleetd.uplink.listening import bind
-from fleetd.uplink.tls import peer_of, server_credentials
+from fleetd.uplink.tls import identity, peer_of, server_credentials
 from fleetd.uplink.turnstile import host_of
 from fleetd.uplink.wire import CodecError, clean, name, text
 
@@ -58,7 +58,7 @@ class IdentityService(identity_pb2_grpc.IdentityServicer):
 
         async def answer() -> identity_pb2.Token:
             peer, door = self._admit(context, role="operator"), self._authority()
-            token = await door.issue_token(peer, HostName(name(request.host, "host")), text(request.reason, "reason"))
+            token = await door.issue_token(peer, _host(request.host), text(request.reason, "reason"))
             return identity_pb2.Token(token=token.token, expires_at_s=token.expires_at_s)
 
         return await _answer(self._calls, context, answer())
@@ -114,7 +114,7 @@ class EnrolmentService(identity_pb2_grpc.EnrolmentServicer):
             await context.abort(grpc.StatusCode.RESOURCE_EXHAUSTED, f"too many attempts: try again in {wait_s:.0f} s")
 
         async def answer() -> identity_pb2.Certificate:
-            host, token = HostName(name(request.host, "host")), name(request.token, "token")
+            host, token = _host(request.host), name(request.token, "token")
             return identity_pb2.Certificate(chain=await self._door.enrol(address, token, host, _csr(request.csr)))
 
         return await _answer(self._calls, context, answer())
@@ -129,9 +129,12 @@ class EnrolmentServer:
         self.port = port
         """Where it listens: the configured port, or the one it was given for port 0."""
 
-    async def wait(self) -> None:
-        """Wait for ever. Raises what the door raised and should not have: a bug, which ends the process."""
-        await asyncio.shield(self._calls.bug)
+    async def run(self) -> None:
+        """Serve until cancelled. Raises what the door raised and should not have: a bug, which ends the process."""
+        try:
+            await asyncio.shield(self._calls.bug)
+        finally:
+            await self.stop()
 
     async def stop(self) -> None:
         """Cut what is open, and end: the door is not called afterwards. Idempotent."""
@@ -173,6 +176,14 @@ async def _answer(calls: DoorCalls, context: Context, answer: Coroutine[Any, Any
     except (StoreError, UplinkError) as error:
         _log.error("identity_not_served", why=str(error))
         await context.abort(grpc.StatusCode.INTERNAL, "the controller cannot do that now: its log says why")
+
+
+def _host(value: str) -> HostName:
+    try:
+        identity("agent", value)
+    except UplinkError as error:
+        raise CodecError(str(error)) from error
+    return HostName(value)
 
 
 def _csr(pem: str) -> str:

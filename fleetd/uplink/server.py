@@ -61,6 +61,7 @@ class Server:
         calls: DoorCalls,
         *,
         checks: Any,
+        turnstile: Turnstile | None,
         config: ServerConfig,
         port: int,
     ) -> None:
@@ -68,6 +69,7 @@ class Server:
         self._link = link
         self._calls = calls
         self._checks = checks
+        self._turnstile = turnstile
         self._config = config
         self.port = port
         """Where it listens: the configured port, or the one it was given for port 0."""
@@ -77,7 +79,12 @@ class Server:
         """Hosts that are connected now."""
         return self._link.sessions
 
-    async def serving(self, yes: bool) -> None:
+    @property
+    def turned_away(self) -> int:
+        """Calls beyond the limits of their peer, and slow readers, since the start."""
+        return self._link.slow_readers_total + (0 if self._turnstile is None else self._turnstile.turned_away_total)
+
+    async def serving(self, *, yes: bool) -> None:
         """Have health say whether the services can be used; for good once the server stops."""
         state = health_pb2.HealthCheckResponse.SERVING if yes else health_pb2.HealthCheckResponse.NOT_SERVING
         for service in ("", *_SERVICES):
@@ -120,11 +127,12 @@ async def serve(
     tls = config.tls
     calls = DoorCalls()
     link = AgentLink(agents, calls, config=config, clock=clock)
+    turnstile = None if tls is None else Turnstile(config, clock=clock)
     checks = health.aio.HealthServicer()  # type: ignore[attr-defined]  # the stub forgets it
     server = grpc.aio.server(
         options=_OPTIONS,
         maximum_concurrent_rpcs=config.agents_max + _DESK_CALLS_MAX,
-        interceptors=() if tls is None else (Turnstile(config, clock=clock),),
+        interceptors=() if turnstile is None else (turnstile,),
     )
     add_AgentLinkServicer_to_server(link, server)
     add_DeskServicer_to_server(DeskService(desk, calls, secure=tls is not None), server)
@@ -132,8 +140,8 @@ async def serve(
     add_HealthServicer_to_server(checks, server)
     reflection.enable_server_reflection((*_SERVICES, health.SERVICE_NAME, reflection.SERVICE_NAME), server)
     port = bind(server, config.listen, None if tls is None else server_credentials(tls, where="listen"))
-    made = Server(server, link, calls, checks=checks, config=config, port=port)
-    await made.serving(True)  # noqa: FBT003 - reads as what it says
+    made = Server(server, link, calls, checks=checks, turnstile=turnstile, config=config, port=port)
+    await made.serving(yes=True)
     await server.start()
     _log.info("listening", address=config.listen, port=port, secure=tls is not None)
     return made

@@ -41,6 +41,11 @@ def channel_credentials(files: TlsFiles, *, where: str) -> grpc.ChannelCredentia
     )
 
 
+def root_credentials(ca: str, *, where: str) -> grpc.ChannelCredentials:
+    """Read what a server's certificate must descend from, for a client that has none yet; raises UplinkError."""
+    return grpc.ssl_channel_credentials(root_certificates=_read(ca, where=where))
+
+
 def server_credentials(files: TlsFiles, *, where: str, clients_named: bool = True) -> grpc.ServerCredentials:
     """Read the files of a server, and again when one of them changes, so that certificates rotate without downtime.
 

@@ -7,11 +7,23 @@ its memory. X.509 is RFC 5280, its encoding X.690: of a certificate we walk to `
 import re
 import ssl
 from datetime import UTC, datetime
+from pathlib import Path
 
 from fleetd.ports import UplinkError, Validity
 
 _SEQUENCE, _VERSION, _UTC_TIME, _GENERALIZED_TIME = 0x30, 0xA0, 0x17, 0x18
+_MAX_PEM_BYTES = 1 << 20
 _PEM = re.compile(rb"-----BEGIN CERTIFICATE-----\s.+?-----END CERTIFICATE-----", re.DOTALL)
+
+
+def validity_in(path: Path) -> Validity:
+    """Read the dates of the first certificate in a file; raises UplinkError."""
+    try:
+        with path.open("rb") as file:
+            pem = file.read(_MAX_PEM_BYTES)
+    except OSError as error:
+        raise UplinkError(f"cannot read {path}: {error.strerror}") from error
+    return validity_of(pem, where=str(path))
 
 
 def validity_of(pem: bytes, *, where: str) -> Validity:
