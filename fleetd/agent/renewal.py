@@ -71,13 +71,18 @@ class Renewal:
 
     async def _act(self, known: Validity, why: str) -> float:
         if not self._renew:
-            self._tell("certificate_ends_soon", f"{why}: whoever made it has to replace it")
+            self._tell("certificate_ends_soon", "whoever made it has to replace it")
             return LOOK_MAX_S
         try:
             await self._certificates.renew()
         except (Refused, UplinkError) as error:
             self._failed("not_renewed", str(error))
-            return retry_s(begins_at_s=known.begins_at_s, ends_at_s=known.ends_at_s, draw=self._rng.random())
+            return retry_s(
+                now_s=self._clock.wall_s(),
+                begins_at_s=known.begins_at_s,
+                ends_at_s=known.ends_at_s,
+                draw=self._rng.random(),
+            )
         self.renewals_total += 1
         _log.info("certificate_renewed", why=why)
         self._renewed()

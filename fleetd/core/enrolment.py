@@ -8,9 +8,12 @@ from fleetd.model.ids import HostName
 RENEW_LEFT_RATIO = (1 / 3, 0.4)
 """An agent renews when so much of its certificate's life is left, drawn for each certificate: a fleet that was enrolled
 in one night does not renew in one. A third leaves weeks of a common life for a controller that is away."""
-RETRY_LIFE_RATIO = 1 / 100
-"""After a renewal that failed it waits so much of the life, at least `RETRY_MIN_S`; drawn from the upper half."""
+RETRY_LIFE_RATIO, RETRY_LEFT_RATIO = 1 / 100, 1 / 4
+"""After a renewal that failed it waits the least of so much of the life, so much of what is left, and `LOOK_MAX_S`, but
+at least `RETRY_MIN_S`; drawn from the upper half."""
 RETRY_MIN_S = 60.0
+SOON_S = 1.0
+"""What is due so soon is due: the rest of a wait may be too short for a clock to show it."""
 LOOK_MAX_S = 3600.0
 """The file is looked at this often at least: somebody may have replaced it."""
 
@@ -106,11 +109,12 @@ def renewal(*, now_s: float, begins_at_s: float, ends_at_s: float, draw: float) 
         return Ended(why="it has ended: enrol the host anew, or give it a new certificate", seconds=RETRY_MIN_S)
     low, high = RENEW_LEFT_RATIO
     due_in_s = left_s - life_s * (low + (high - low) * draw)
-    if due_in_s > 0:
+    if due_in_s > SOON_S:
         return Wait(seconds=min(due_in_s, LOOK_MAX_S))
     return Renew(why=f"{left_s / life_s:.0%} of its life is left")
 
 
-def retry_s(*, begins_at_s: float, ends_at_s: float, draw: float) -> float:
-    """How long to wait after a renewal that failed; `draw` from 0 to 1."""
-    return max((ends_at_s - begins_at_s) * RETRY_LIFE_RATIO, RETRY_MIN_S) * (0.5 + draw / 2)
+def retry_s(*, now_s: float, begins_at_s: float, ends_at_s: float, draw: float) -> float:
+    """How long to wait after a renewal that failed: the sooner the end, the shorter; `draw` from 0 to 1 spreads it."""
+    longest_s = min((ends_at_s - begins_at_s) * RETRY_LIFE_RATIO, (ends_at_s - now_s) * RETRY_LEFT_RATIO, LOOK_MAX_S)
+    return max(longest_s, RETRY_MIN_S) * (0.5 + draw / 2)
