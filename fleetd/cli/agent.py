@@ -1,4 +1,4 @@
-"""`fleetd agent`: run the agent of this host until it is stopped; its `status`, `release`, `attach`: talk to it."""
+"""`fleetd agent`: run the agent of this host; `status`, `release`, `attach` talk to it, `enrol` gives it a name."""
 
 from pathlib import Path
 from typing import Any
@@ -17,7 +17,23 @@ _RELEASE_S = 40.0
 """A release waits for the call into the driver that is under way: at most the deadline of opening the library."""
 
 
-@click.group(name="agent", invoke_without_command=True)
+class _Verbs(click.Group):
+    """A group whose `enrol` is imported when it is used: asking a running agent loads no gRPC."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        """Return the verbs in alphabetical order."""
+        return sorted([*super().list_commands(ctx), "enrol"])
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        """Return one verb; None when there is no such verb."""
+        if cmd_name != "enrol":
+            return super().get_command(ctx, cmd_name)
+        from fleetd.cli.agent_enrol import enrol  # noqa: PLC0415
+
+        return enrol
+
+
+@click.group(name="agent", cls=_Verbs, invoke_without_command=True)
 @click.option("--config", "path", type=click.Path(path_type=Path), help="YAML file of `kind: Agent`.")
 @click.option("--compat", type=click.Choice(COMPAT), help="Serve the metrics under these names, too; as in the file.")
 @click.pass_context

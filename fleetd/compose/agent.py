@@ -25,6 +25,7 @@ from fleetd.agent.status_client import SOCKET, control_socket, default_socket
 from fleetd.agent.status_document import document
 from fleetd.agent.status_socket import StatusSocket
 from fleetd.burner import BurnerConfig, ProcessBurner
+from fleetd.compose.certificate import build_renewal
 from fleetd.compose.companions import Companions, build_companions, collectors
 from fleetd.compose.kernel_log import kernel_log
 from fleetd.compose.log_limit import LogLimit
@@ -78,7 +79,9 @@ def build_agent(
     restart: Callable[[], None],
     compat: str | None = None,
 ) -> BuiltAgent:
-    """Wire an agent. Raises StoreError: its state directory cannot be used; ConfigError: its envelope.
+    """Wire an agent.
+
+    Raises StoreError: its state directory cannot be used; ConfigError: its envelope; UplinkError: its certificate.
 
     Args:
         config: as it was read from `path`.
@@ -100,6 +103,13 @@ def build_agent(
         released=lambda: own.attachment.released_s is not None,
         outside=outside,
         lease=lease,
+        renewal=build_renewal(
+            config,
+            host=own.host,
+            clock=clock,
+            rng=entropy(),
+            renewed=own.sampler.inventory_changed.set,  # it connects anew, as when a GPU came or went
+        ),
     )
     uplink = GrpcUplink(config.uplink, clock=clock, rng=entropy())
     log_watch = _log_watch(config, own, clock, outside.hear)

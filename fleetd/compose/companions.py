@@ -16,6 +16,8 @@ from fleetd.agent.governor_ports import Outside
 from fleetd.agent.jobs import JobWatch
 from fleetd.agent.memory import STUCK, MemoryWatch
 from fleetd.agent.power_lease import PowerLease
+from fleetd.agent.renewal import Renewal
+from fleetd.compose.certificate import CertificateCollector
 from fleetd.compose.power import build_governor
 from fleetd.config.files import AgentConfig
 from fleetd.devices.helper import HelperDevices
@@ -38,12 +40,14 @@ class Companions:
     memory: MemoryWatch
     governor: Governor | None = None
     lease: PowerLease | None = None
+    renewal: Renewal | None = None
 
     @property
     def loops(self) -> Mapping[str, Loop]:
         """By name."""
         governor = {} if self.governor is None else {"governor": self.governor.run}
-        return {"jobs": self.jobs.run, "memory": self.memory.run, **governor}
+        renewal = {} if self.renewal is None else {"certificate": self.renewal.run}
+        return {"jobs": self.jobs.run, "memory": self.memory.run, **governor, **renewal}
 
 
 def build_companions(
@@ -56,6 +60,7 @@ def build_companions(
     released: Callable[[], bool] = lambda: False,
     outside: Outside | None = None,
     lease: PowerLease | None = None,
+    renewal: Renewal | None = None,
 ) -> Companions:
     """`devices` are those of the vendor; `restart` ends the agent in good order. Raises ConfigError: of the envelope.
 
@@ -87,6 +92,7 @@ def build_companions(
             config.power, devices, clock=clock, inventory=inventory, released=released, outside=outside, budget=lease
         ),
         lease=lease,
+        renewal=renewal,
     )
 
 
@@ -130,6 +136,8 @@ def collectors(
     ]
     if companions.governor is not None:
         found.append(PowerCollector(companions.governor.status, started_at_s=began_at_s))
+    if companions.renewal is not None:
+        found.append(CertificateCollector(companions.renewal, started_at_s=began_at_s))
     if compat == "dcgm":
         found.append(DcgmCollector(agent.status, host=host, faults=tally.counts, jobs=jobs.jobs))
     return found

@@ -10,6 +10,7 @@ import structlog
 
 from fleetd import __version__
 from fleetd.compose.actuators import build_actuator
+from fleetd.compose.enrolment import build_enrolment, serve_strangers
 from fleetd.compose.places import state_dir
 from fleetd.compose.sign_of_life import sign_of_life
 from fleetd.config import load_policy
@@ -64,11 +65,17 @@ async def _controller(config: ControllerConfig) -> None:
         controller.load()
         exporter = Exporter(config.exporter.listen, [ControllerCollector(controller), BuildCollector(__version__)])
         try:
-            server = await serve(config.server, agents=controller.intake, desk=controller.desk)
-            systemd.notify("READY=1")
+            enrolment = build_enrolment(config, folder, clock)
+            server = await serve(
+                config.server, agents=controller.intake, desk=controller.desk, clock=clock, identity=enrolment
+            )
+            strangers = await serve_strangers(config, enrolment, clock)
             pruning = retain(config.retention, folder / LEDGER, clock)
-            life = sign_of_life(systemd, clock)
-            await _until_stopped(stop_on_signals(), controller.run(), server.wait(), pruning, life, stop_first=server)
+            running = [controller.run(), server.wait(), pruning, sign_of_life(systemd, clock)]
+            if strangers is not None:
+                running.append(strangers.run())
+            systemd.notify("READY=1")
+            await _until_stopped(stop_on_signals(), *running, stop_first=server)
             systemd.notify("STOPPING=1")
         finally:
             exporter.close()

@@ -24,6 +24,7 @@ from fleetd.exporter.config import AgentExporterConfig, ExporterConfig
 from fleetd.model.host import Place
 from fleetd.stores.retention import RetentionConfig
 from fleetd.uplink.config import ServerConfig, UplinkConfig
+from fleetd.uplink.enrol_config import EnrolmentConfig
 
 HOST_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,252}")
 """As in the DNS, with underscores; certificates, burn-in reports and metrics carry it."""
@@ -89,7 +90,14 @@ class ControllerConfig:
     retention: RetentionConfig = field(default_factory=RetentionConfig)
     power: BudgetConfig = field(default_factory=BudgetConfig)
     server: ServerConfig
+    enrolment: EnrolmentConfig | None = None
+    """The controller signs its agents' certificates; null: the site's CA does."""
     exporter: ExporterConfig = field(default_factory=ExporterConfig)
+
+    def __post_init__(self) -> None:
+        """Refuse what cannot work. Raises ValueError."""
+        if self.enrolment is not None and self.server.insecure:
+            raise ValueError("enrolment: it needs a server with TLS: remove `insecure`, and name ca, cert and key")
 
 
 def load_agent(path: Path) -> AgentConfig:

@@ -22,6 +22,15 @@ from fleetd.ports.desk import AlertsTaken as AlertsTaken
 from fleetd.ports.desk import DeskDoor as DeskDoor
 from fleetd.ports.desk import Peer as Peer
 from fleetd.ports.desk import Refused as Refused
+from fleetd.ports.identity import Attempt as Attempt
+from fleetd.ports.identity import Certificates as Certificates
+from fleetd.ports.identity import IdentityDoor as IdentityDoor
+from fleetd.ports.identity import Request as Request
+from fleetd.ports.identity import Signer as Signer
+from fleetd.ports.identity import Token as Token
+from fleetd.ports.identity import TokenBook as TokenBook
+from fleetd.ports.identity import TokenRecord as TokenRecord
+from fleetd.ports.identity import Validity as Validity
 from fleetd.ports.scheduler import Actuator as Actuator
 from fleetd.ports.scheduler import JobEnds as JobEnds
 from fleetd.ports.scheduler import Receipt as Receipt

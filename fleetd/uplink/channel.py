@@ -13,8 +13,17 @@ END_OF_STREAM: object = grpc.aio.EOF  # type: ignore[attr-defined]  # the stub f
 _DETAILS_CHARS = 200
 
 
-def open_channel(address: str, tls: TlsFiles | None, *, receive_max_bytes: int) -> grpc.aio.Channel:
-    """Make a channel, reading the certificates now; nothing is sent yet. Raises UplinkError on unusable files."""
+def open_channel(
+    address: str,
+    tls: TlsFiles | None,
+    *,
+    receive_max_bytes: int,
+    credentials: grpc.ChannelCredentials | None = None,
+) -> grpc.aio.Channel:
+    """Make a channel, reading the certificates now; nothing is sent yet. Raises UplinkError on unusable files.
+
+    `credentials` stand in for `tls` where there is no certificate to show; without both it is plain text.
+    """
     options = [
         ("grpc.max_receive_message_length", receive_max_bytes),
         # A dead peer or a silent firewall is noticed within 40 s.
@@ -26,9 +35,11 @@ def open_channel(address: str, tls: TlsFiles | None, *, receive_max_bytes: int) 
         # A proxy from the environment would carry plain text off this host.
         ("grpc.enable_http_proxy", 0),
     ]
-    if tls is None:
+    if tls is not None:
+        credentials = channel_credentials(tls, where=address)
+    if credentials is None:
         return grpc.aio.insecure_channel(address, options=options)
-    return grpc.aio.secure_channel(address, channel_credentials(tls, where=address), options=options)
+    return grpc.aio.secure_channel(address, credentials, options=options)
 
 
 def failure(error: grpc.aio.AioRpcError, address: str, *, secure: bool) -> UplinkError | Refused:
@@ -43,6 +54,8 @@ def failure(error: grpc.aio.AioRpcError, address: str, *, secure: bool) -> Uplin
             return Refused(details)
         case grpc.StatusCode.UNAVAILABLE:
             return UplinkError(_unavailable(details, address, secure=secure))
+        case grpc.StatusCode.RESOURCE_EXHAUSTED:
+            return UplinkError(f"the controller at {address} turned this away: {details}")
         case grpc.StatusCode.DEADLINE_EXCEEDED:
             return UplinkError(f"the controller at {address} does not answer: look at its log, or try again")
         case code:

@@ -107,6 +107,9 @@ class UplinkConfig:
     """The wait between attempts doubles from the first to the maximum, and is drawn from its upper half."""
     refused_seconds: float = 60.0
     """The wait after the controller has said no: somebody has to change something first."""
+    renew: bool = False
+    """Replace `cert` and `key` by new ones, of the controller, before they end: for hosts that were enrolled. Without,
+    whoever made the files replaces them; they are read anew for every connection."""
 
     def __post_init__(self) -> None:
         """Refuse what cannot work. Raises ValueError."""
@@ -119,6 +122,8 @@ class UplinkConfig:
             "retry_max_seconds",
             "refused_seconds",
         )
+        if self.renew and self.insecure:
+            raise ValueError("renew: there is no certificate to renew without TLS: remove `insecure` or `renew`")
 
     @property
     def slowest_return_seconds(self) -> float:
@@ -151,11 +156,29 @@ class ServerConfig:
     """Streams served at once; more are turned away and try again."""
     drain_retry_after_seconds: float = 2.0
     """What agents are told to wait when the controller stops in order."""
+    agent_calls_per_second: float = 2.0
+    """What each agent may ask in the long run, its connections among it; at once at least 10."""
+    agent_messages_per_second: float = 200.0
+    """How many messages of each agent's stream are taken in the long run, and five times as many at once. What is
+    beyond waits on the line, and nothing is lost: one agent that talks without end slows down itself only."""
+    desk_calls_per_second: float = 50.0
+    """What each operator or viewer may ask in the long run, and five times as many at once."""
+    slow_reader_seconds: float = 30.0
+    """An agent that does not read what it is sent for so long is disconnected; its orders are kept."""
 
     def __post_init__(self) -> None:
         """Refuse what cannot work. Raises ValueError."""
         _check_link(self, self.listen, "listen")
-        _check_positive(self, "hello_seconds", "agents_max", "drain_retry_after_seconds")
+        _check_positive(
+            self,
+            "hello_seconds",
+            "agents_max",
+            "drain_retry_after_seconds",
+            "agent_calls_per_second",
+            "agent_messages_per_second",
+            "desk_calls_per_second",
+            "slow_reader_seconds",
+        )
 
     @property
     def tls(self) -> TlsFiles | None:

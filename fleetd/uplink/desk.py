@@ -16,9 +16,10 @@ from fleetd.model.ids import GpuId, HostName
 from fleetd.model.order import Drain
 from fleetd.model.power_lease import PowerUse
 from fleetd.model.telemetry import GpuSample
-from fleetd.pb.v1 import desk_pb2
+from fleetd.pb.v1 import desk_pb2, identity_pb2
 from fleetd.pb.v1.desk_pb2_grpc import DeskStub
-from fleetd.ports import AlertsTaken
+from fleetd.pb.v1.identity_pb2_grpc import IdentityStub
+from fleetd.ports import AlertsTaken, Token
 from fleetd.uplink.channel import failure, open_channel
 from fleetd.uplink.codec import finding_from_pb
 from fleetd.uplink.config import DeskConfig
@@ -195,10 +196,21 @@ class DeskClient:
         """How the power budgets stand."""
         return power_from_pb(await self._ask(self._stub.GetPower, desk_pb2.GetPowerRequest()))
 
+    async def issue_token(self, host: HostName, reason: str) -> Token:
+        """Let a host enrol, once."""
+        request = identity_pb2.IssueTokenRequest(host=_host(host), reason=clean(reason))
+        answer = await self._ask(IdentityStub(self._open).IssueToken, request)
+        expires_at_s = finite(answer.expires_at_s, "token expires_at_s")
+        return Token(token=name(answer.token, "token"), expires_at_s=expires_at_s)
+
     @property
     def _stub(self) -> "DeskAsyncStub":
+        return DeskStub(self._open)
+
+    @property
+    def _open(self) -> grpc.aio.Channel:
         assert self._channel is not None, "use `async with`"  # noqa: S101 - a bug of ours
-        return DeskStub(self._channel)
+        return self._channel
 
     async def _ask(self, method: Callable[..., Awaitable[Response]], request: object) -> Response:
         try:

@@ -18,15 +18,13 @@ from cryptography import x509
 from cryptography.hazmat.primitives import hashes
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
-from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 from fleetd.ports import UplinkError
+from fleetd.uplink.certificate import EARLY, base, client_names, common_name, key_usage, leaf
 from fleetd.uplink.tls import identity
 
 VALID_DAYS = 365
 """How long development certificates live."""
-_EARLY = timedelta(hours=1)
-"""Certificates begin a little in the past: clocks of a fleet differ."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -83,11 +81,7 @@ def _fill(directory: Path, wanted: DevPki, now: datetime) -> None:
         if names:
             (directory / folder).mkdir(mode=0o700)
         for name in dict.fromkeys(names):
-            ca.issue(directory / folder / name, f"{role} {name}", _client_names(role, name), server=False)
-
-
-def _client_names(role: str, name: str) -> list[x509.GeneralName]:
-    return [x509.UniformResourceIdentifier(identity(role, name))]
+            ca.issue(directory / folder / name, f"{role} {name}", client_names(role, name), server=False)
 
 
 def _server_names(names: Sequence[str]) -> list[x509.GeneralName]:
@@ -105,12 +99,12 @@ class _Authority:
     """The CA of one directory; its key is written once and never leaves the process otherwise."""
 
     def __init__(self, now: datetime) -> None:
-        self._begins, self._ends = now - _EARLY, now + timedelta(days=VALID_DAYS)
+        self._begins, self._ends = now - EARLY, now + timedelta(days=VALID_DAYS)
         self._key = ec.generate_private_key(ec.SECP256R1())
-        self._name = _common_name("fleetd development CA")
+        self._name = "fleetd development CA"
         builder = self._builder(self._name, self._key.public_key())
         self._cert = builder.add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True).add_extension(
-            _key_usage(signs_certificates=True), critical=True
+            key_usage(signs_certificates=True), critical=True
         )
         self._signed = self._sign(self._cert)
 
@@ -118,53 +112,23 @@ class _Authority:
         """Write the CA's own `.crt` and `.key`."""
         _write_pair(stem, self._signed, self._key)
 
-    def issue(self, stem: Path, common_name: str, names: list[x509.GeneralName], *, server: bool) -> None:
+    def issue(self, stem: Path, subject: str, names: list[x509.GeneralName], *, server: bool) -> None:
         """Make a key and a certificate and write them to `stem` + `.key` and `.crt`."""
         key = ec.generate_private_key(ec.SECP256R1())
-        use = ExtendedKeyUsageOID.SERVER_AUTH if server else ExtendedKeyUsageOID.CLIENT_AUTH
-        builder = (
-            self._builder(_common_name(common_name[:64]), key.public_key())
-            .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
-            .add_extension(_key_usage(signs_certificates=False), critical=True)
-            .add_extension(x509.ExtendedKeyUsage([use]), critical=False)
-            .add_extension(x509.SubjectAlternativeName(names), critical=False)
-        )
-        _write_pair(stem, self._sign(builder), key)
+        _write_pair(stem, self._sign(leaf(self._builder(subject, key.public_key()), names, server=server)), key)
 
-    def _builder(self, subject: x509.Name, public_key: ec.EllipticCurvePublicKey) -> x509.CertificateBuilder:
-        ours = self._key.public_key()
-        return (
-            x509.CertificateBuilder()
-            .subject_name(subject)
-            .issuer_name(self._name)
-            .public_key(public_key)
-            .serial_number(x509.random_serial_number())
-            .not_valid_before(self._begins)
-            .not_valid_after(self._ends)
-            .add_extension(x509.SubjectKeyIdentifier.from_public_key(public_key), critical=False)
-            .add_extension(x509.AuthorityKeyIdentifier.from_issuer_public_key(ours), critical=False)
+    def _builder(self, subject: str, public_key: ec.EllipticCurvePublicKey) -> x509.CertificateBuilder:
+        return base(
+            subject=subject,
+            public_key=public_key,
+            issuer=common_name(self._name),
+            begins=self._begins,
+            ends=self._ends,
+            authority=x509.AuthorityKeyIdentifier.from_issuer_public_key(self._key.public_key()),
         )
 
     def _sign(self, builder: x509.CertificateBuilder) -> x509.Certificate:
         return builder.sign(self._key, hashes.SHA256())
-
-
-def _common_name(value: str) -> x509.Name:
-    return x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, value)])
-
-
-def _key_usage(*, signs_certificates: bool) -> x509.KeyUsage:
-    return x509.KeyUsage(
-        digital_signature=not signs_certificates,
-        key_cert_sign=signs_certificates,
-        crl_sign=signs_certificates,
-        content_commitment=False,
-        key_encipherment=False,
-        data_encipherment=False,
-        key_agreement=False,
-        encipher_only=False,
-        decipher_only=False,
-    )
 
 
 def _write_pair(stem: Path, cert: x509.Certificate, key: ec.EllipticCurvePrivateKey) -> None:

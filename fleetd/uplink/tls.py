@@ -57,10 +57,16 @@ def check_files(files: TlsFiles, *, where: str) -> None:
         ) from error
 
 
-def server_credentials(files: TlsFiles, *, where: str) -> grpc.ServerCredentials:
+def root_credentials(ca: str, *, where: str) -> grpc.ChannelCredentials:
+    """Read what a server's certificate must descend from, for a client that has none yet; raises UplinkError."""
+    return grpc.ssl_channel_credentials(root_certificates=_read(ca, where=where))
+
+
+def server_credentials(files: TlsFiles, *, where: str, clients_named: bool = True) -> grpc.ServerCredentials:
     """Read the files of a server, and again when one of them changes, so that certificates rotate without downtime.
 
-    A client must show a certificate. New files that cannot be read are logged, and the last good ones stay in use.
+    A client must show a certificate, unless `clients_named` is false: then none is looked at. New files that cannot be
+    read are logged, and the last good ones stay in use.
     Raises UplinkError when the first reading fails.
     """
     config = _server_configuration(files, where=where)
@@ -82,7 +88,7 @@ def server_credentials(files: TlsFiles, *, where: str) -> grpc.ServerCredentials
         return fresh
 
     # The stub forgets that the fetcher may return None, "no change".
-    return grpc.dynamic_ssl_server_credentials(config, changed, require_client_authentication=True)  # type: ignore[arg-type]
+    return grpc.dynamic_ssl_server_credentials(config, changed, require_client_authentication=clients_named)  # type: ignore[arg-type]
 
 
 def _server_configuration(files: TlsFiles, *, where: str) -> grpc.ServerCertificateConfiguration:
@@ -129,3 +135,8 @@ def peer_of(auth_context: Mapping[str, Iterable[bytes]]) -> Peer:
             f"it has {', '.join(ours) or 'none'}"
         )
     return Peer(role=match[1], name=match[2])
+
+
+def certificate_of(auth_context: Mapping[str, Iterable[bytes]]) -> bytes | None:
+    """Return a peer's certificate in PEM; None without TLS."""
+    return next(iter(auth_context.get("x509_pem_cert", ())), None)

@@ -73,7 +73,7 @@ def _run(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Run]:
         controller.load()
         task = asyncio.create_task(controller.run())
         config = ServerConfig(listen="127.0.0.1:0", insecure=True)
-        server = await serve(config, agents=controller.intake, desk=controller.desk)
+        server = await serve(config, agents=controller.intake, desk=controller.desk, clock=RealClock())
         await condemn(controller, "h01", "h02")
         port.append(server.port)
         ready.set()

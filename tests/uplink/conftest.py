@@ -5,11 +5,16 @@ import random
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat, load_pem_private_key
 
 from fleetd.model.alert import Alert
 from fleetd.model.fact import BEGINNING, Fact, FactQuery
@@ -20,8 +25,9 @@ from fleetd.model.ids import BootId, FindingId, GpuId, HostName, OrderId, SpoolI
 from fleetd.model.order import AgentOrder, Drain, RecallBurnin, RunBurnin
 from fleetd.model.power_lease import Answer, AreaUse, Ask, HostUse, NoGrant, PowerUse
 from fleetd.model.telemetry import GpuSample
-from fleetd.ports import AlertsTaken, Peer, PowerLine, Refused, StoreError
+from fleetd.ports import AlertsTaken, Clock, IdentityDoor, Peer, PowerLine, Refused, StoreError
 from fleetd.system import RealClock
+from fleetd.uplink.certificate import base, leaf
 from fleetd.uplink.client import GrpcUplink
 from fleetd.uplink.config import DeskConfig, ServerConfig, UplinkConfig
 from fleetd.uplink.desk import DeskClient
@@ -288,6 +294,8 @@ class Bench:
     door: FakeAgentDoor
     desk_door: FakeDeskDoor
     spools: list[SqliteSpool] = field(default_factory=list)
+    clock: Clock = field(default_factory=RealClock)
+    identity: IdentityDoor | None = None
 
     def spool(self, name: str = "spool.db", **options: int) -> SqliteSpool:
         spool = SqliteSpool(self.path / name, rng=random.Random(name), **options)  # noqa: S311 - names a spool
@@ -297,6 +305,9 @@ class Bench:
     def tls(self, stem: str, *, pki: Path | None = None) -> dict[str, str]:
         """Return ca, cert and key of one party."""
         root = pki or self.pki
+        made = self.path / "made"  # by `certify`
+        if (made / f"{stem}.crt").exists():
+            return {"ca": str(root / "ca.crt"), "cert": str(made / f"{stem}.crt"), "key": str(made / f"{stem}.key")}
         return {"ca": str(root / "ca.crt"), "cert": str(root / f"{stem}.crt"), "key": str(root / f"{stem}.key")}
 
     def server_config(self, *, port: int = 0, secure: bool = True, **options: Any) -> ServerConfig:
@@ -306,7 +317,13 @@ class Bench:
 
     @asynccontextmanager
     async def server(self, **options: Any) -> AsyncIterator[Server]:
-        server = await serve(self.server_config(**options), agents=self.door, desk=self.desk_door)
+        server = await serve(
+            self.server_config(**options),
+            agents=self.door,
+            desk=self.desk_door,
+            clock=self.clock,
+            identity=self.identity,
+        )
         try:
             yield server
         finally:
@@ -362,6 +379,41 @@ class Bench:
         return DeskClient(DeskConfig(address=f"127.0.0.1:{port}", insecure=not secure, **tls))
 
 
+def certify(
+    bench: Bench,
+    stem: str,
+    names: Sequence[str],
+    *,
+    begins_s: float = -3600.0,
+    ends_s: float = 3600.0,
+    pki: Path | None = None,
+) -> None:
+    """A certificate of the bench's CA that `pki dev` would not make; times are from now. Its files lie in the bench."""
+    root = pki or bench.pki
+    issuer = x509.load_pem_x509_certificate((root / "ca.crt").read_bytes())
+    signer = load_pem_private_key((root / "ca.key").read_bytes(), None)
+    key, now_s = ec.generate_private_key(ec.SECP256R1()), RealClock().wall_s()
+    builder = base(
+        subject=stem,
+        public_key=key.public_key(),
+        issuer=issuer.subject,
+        begins=datetime.fromtimestamp(int(now_s + begins_s), UTC),
+        ends=datetime.fromtimestamp(int(now_s + ends_s), UTC),
+        authority=x509.AuthorityKeyIdentifier.from_issuer_public_key(signer.public_key()),  # type: ignore[arg-type]
+    )
+    uris = [x509.UniformResourceIdentifier(name) for name in names] or [x509.DNSName("nobody")]
+    signed = leaf(builder, uris, server=False).sign(signer, hashes.SHA256())  # type: ignore[arg-type]
+    (bench.path / "made").mkdir(exist_ok=True)
+    (bench.path / "made" / f"{stem}.crt").write_bytes(signed.public_bytes(Encoding.PEM))
+    private = key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
+    (bench.path / "made" / f"{stem}.key").write_bytes(private)
+
+
+def nameless(bench: Bench, stem: str) -> None:
+    """A certificate that is good and names nobody of ours."""
+    certify(bench, stem, [])
+
+
 async def eventually(condition: Callable[[], bool]) -> None:
     """Let the loop turn until something holds that nobody announces."""
     while not condition():  # noqa: ASYNC110 - what is looked at has no event
@@ -405,4 +457,13 @@ def play(tmp_path: Path, certificates: tuple[Path, Path]) -> Callable[..., None]
 @pytest.fixture
 def make() -> SimpleNamespace:
     """Builders of model values, and `eventually`."""
-    return SimpleNamespace(fault=fault, sample=sample, order=order, hello=hello, host=host, eventually=eventually)
+    return SimpleNamespace(
+        fault=fault,
+        sample=sample,
+        order=order,
+        hello=hello,
+        host=host,
+        eventually=eventually,
+        nameless=nameless,
+        certify=certify,
+    )

@@ -217,7 +217,7 @@ def test_a_port_in_use_is_one_line(play: Any) -> None:
         async with bench.server() as server:
             config = bench.server_config(port=server.port)
             with pytest.raises(UplinkError, match=r"cannot listen on 127.0.0.1:\d+: Address already in use; stop"):
-                await serve(config, agents=bench.door, desk=bench.desk_door)
+                await serve(config, agents=bench.door, desk=bench.desk_door, clock=bench.clock)
 
     play(scenario)
 
