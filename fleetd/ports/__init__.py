@@ -35,7 +35,8 @@ from fleetd.ports.scheduler import Standing as Standing
 # ├── BurnerError        a burn-in could not be started, or left no report
 # ├── UplinkError        no connection to the controller, or it refused
 # ├── StoreError         the disk or the database refused
-# │   └── OtherSchema        a ledger of another version of fleetd: nothing is wrong with it
+# │   ├── OtherSchema        a ledger of another version of fleetd: nothing is wrong with it
+# │   └── NotJudge           another controller judges on this ledger: it is to be asked
 # └── ActuatorError      the scheduler refused or could not be reached
 #     └── ActuatorObjection  it was reached, and somebody has to change something before the order can be carried out
 #         └── NoNode         it has no node of the host
@@ -71,6 +72,10 @@ class StoreError(PortError):
 
 class OtherSchema(StoreError):  # noqa: N818 - it says what it is
     """A ledger that another version of fleetd wrote: nothing is wrong with it, and this version cannot read it."""
+
+
+class NotJudge(StoreError):  # noqa: N818 - it says what it is
+    """This controller stands by: another one judges on the ledger, or may. Nothing was done; ask the others."""
 
 
 class ActuatorError(PortError):
@@ -268,8 +273,41 @@ RunBlocking = Callable[[Callable[[], object]], Awaitable[object]]
 Labels = Mapping[str, str]
 
 
+class Claim(Protocol):
+    """An order that no other controller works on. Both methods block."""
+
+    def finish(self, result: str) -> None:
+        """Mark the order as carried out and let it go. Raises StoreError: it is let go, and still open."""
+
+    def let_go(self) -> None:
+        """Let the order go, whatever became of it; idempotent, and also after `finish`."""
+
+
+class Seat(Protocol):
+    """The place of the judge on a ledger that several controllers share. All methods block."""
+
+    @property
+    def rival(self) -> str:
+        """Who has it, as far as is known, in the words of whoever has it; empty when nobody is known to."""
+
+    def take(self) -> "Store | None":
+        """Try to take it, once: the ledger, for a term that begins now; None: another controller has it.
+
+        Whoever had it before can write nothing from now on. Raises StoreError; OtherSchema as `Store` does.
+        """
+
+    def held(self) -> None:
+        """See that it is still ours. Raises NotJudge when it is not, StoreError when that cannot be known."""
+
+    def leave(self) -> None:
+        """Give it up, so that another one may take it at once; idempotent."""
+
+
 class Store(Protocol):
-    """The controller's ledger. All methods block; the controller calls them off the event loop."""
+    """The controller's ledger. All methods block; the controller calls them off the event loop.
+
+    Everything that writes raises NotJudge when another controller has taken the ledger over, and then wrote nothing.
+    """
 
     def load(self) -> StoreImage:
         """Read the image that a controller starts from. Raises StoreError."""
@@ -285,6 +323,12 @@ class Store(Protocol):
 
     def finish_order(self, order: OrderId, result: str) -> None:
         """Mark an order as carried out; idempotent. Raises StoreError."""
+
+    def claim(self, order: OrderId) -> "Claim | None":
+        """Have an order to oneself while it is carried out; None: another controller has it at this moment.
+
+        Raises NotJudge when another one judges by now, else StoreError.
+        """
 
     def journal(self, *, after: int, limit: int) -> tuple[tuple[int, JournalEntry], ...]:
         """The entries of the whole fleet after a position (0: from the first), in order. Raises StoreError."""
