@@ -4,6 +4,7 @@ The lock says who may try; the term (`postgres`) makes sure that nobody else wri
 `SILENT_SECONDS` is ended by the database, so a judge that hangs, or whose machine is gone, loses its place.
 """
 
+import threading
 from contextlib import suppress
 from typing import Any
 
@@ -23,7 +24,7 @@ _TERM = "SELECT number FROM term WHERE id = 1"
 
 
 class PgSeat:
-    """A `Seat`: one session that has the lock, or keeps trying for it. Not thread-safe: one call at a time."""
+    """A `Seat`: one session that has the lock, or keeps trying for it. One call at a time; others wait."""
 
     def __init__(self, place: PgPlace, *, holder: str) -> None:
         """Connects nowhere yet; `holder` is what others are told of who we are."""
@@ -31,11 +32,16 @@ class PgSeat:
         self._holder = holder
         self._session: psycopg.Connection[tuple[Any, ...]] | None = None
         self._term = 0
+        self._calls = threading.RLock()  # whoever gave up waiting for a call may come with the next one
         self.rival = ""
         """Who has the place, as far as is known."""
 
     def take(self) -> PgStore | None:
         """Try to take it, once. Raises StoreError, OtherSchema."""
+        with self._calls:
+            return self._take()
+
+    def _take(self) -> PgStore | None:
         try:
             if self._session is None:
                 silent = f"{int(SILENT_SECONDS * 1000)}"
@@ -55,22 +61,24 @@ class PgSeat:
 
     def held(self) -> None:
         """See that it is still ours. Raises NotJudge, StoreError."""
-        if self._session is None:
-            raise NotJudge(f"{self._place.where}: the judge's place was left")
-        try:
-            now = self._session.execute(_TERM).fetchone()
-        except psycopg.Error as error:
-            self.leave()
-            raise StoreError(one_line(self._place.where, error)) from error
+        with self._calls:
+            if self._session is None:
+                raise NotJudge(f"{self._place.where}: the judge's place was left")
+            try:
+                now = self._session.execute(_TERM).fetchone()
+            except psycopg.Error as error:
+                self.leave()
+                raise StoreError(one_line(self._place.where, error)) from error
         if now is None or now[0] != self._term:
             raise NotJudge(f"{self._place.where}: another controller is the judge by now")
 
     def leave(self) -> None:
         """Give it up; idempotent."""
-        session, self._session = self._session, None
-        if session is not None:
-            with suppress(psycopg.Error):
-                session.close()
+        with self._calls:
+            session, self._session = self._session, None
+            if session is not None:
+                with suppress(psycopg.Error):
+                    session.close()
 
     def _got(self, session: "psycopg.Connection[tuple[Any, ...]]") -> bool:
         got = session.execute(_TRY, (KEY,)).fetchone()

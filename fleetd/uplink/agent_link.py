@@ -11,8 +11,8 @@ from google.protobuf.message import DecodeError
 from fleetd.model.host import Hello
 from fleetd.model.ids import HostName, OrderId, SpoolId
 from fleetd.pb.v1 import agent_pb2, agent_pb2_grpc
-from fleetd.ports import AgentDoor, Peer, Refused, StoreError, UplinkError
-from fleetd.uplink.channel import END_OF_STREAM
+from fleetd.ports import AgentDoor, NotJudge, Peer, Refused, StoreError, UplinkError
+from fleetd.uplink.channel import END_OF_STREAM, STANDS_BY
 from fleetd.uplink.codec import agent_order_to_pb, spooled_from_pb, telemetry_from_pb
 from fleetd.uplink.doors import DoorCalls
 from fleetd.uplink.hello_codec import hello_from_pb
@@ -89,6 +89,8 @@ class AgentLink(agent_pb2_grpc.AgentLinkServicer):
             await context.abort(grpc.StatusCode.INVALID_ARGUMENT, clean(str(error)))
         except TimeoutError:
             await context.abort(grpc.StatusCode.DEADLINE_EXCEEDED, f"no hello within {self._hello_s:g} s")
+        except NotJudge as error:
+            await context.abort(grpc.StatusCode.UNAVAILABLE, clean(str(error)), STANDS_BY)
         except StoreError as error:
             _log.error("agent_not_served", peer=context.peer(), why=str(error))
             await context.abort(grpc.StatusCode.INTERNAL, f"the controller cannot store: {clean(str(error))}")

@@ -9,6 +9,7 @@ from pathlib import Path
 import psycopg
 import pytest
 import sqlalchemy as sa
+import structlog
 from alembic.autogenerate import compare_metadata
 from alembic.runtime.migration import MigrationContext
 from click.testing import CliRunner, Result
@@ -296,7 +297,10 @@ def test_a_database_that_is_not_there_is_one_line(postgres: Cluster) -> None:
 
 
 def fleetd(*words: str) -> Result:
-    return CliRunner().invoke(main, ["store", *words])
+    try:
+        return CliRunner().invoke(main, ["store", *words])
+    finally:
+        structlog.reset_defaults()  # a command logs where commands do
 
 
 def test_the_commands_on_a_database(place: PgPlace, store: PgStore, tmp_path: Path) -> None:
