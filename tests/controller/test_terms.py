@@ -278,7 +278,7 @@ def test_a_look_that_hangs_ends_the_term(monkeypatch: pytest.MonkeyPatch) -> Non
         async with running(Process(database, "c1")) as process:
             await process.until(judges=True)
             database.hangs = True
-            await process.until(judges=False)
+            await eventually(lambda: process.turn.number > 1)
             database.hangs = False
             await process.until(judges=True)
 
