@@ -21,7 +21,7 @@ _CONNECTION = (
         envvar="FLEETD_CONTROLLER",
         default="127.0.0.1:7443",
         show_default=True,
-        help="HOST:PORT of the controller.",
+        help="HOST:PORT of the controller, or several with commas: of those that share a ledger, the judge is asked.",
     ),
     click.option(
         "--ca", type=click.Path(path_type=Path), envvar="FLEETD_CA", help="Certificate authority of the fleet."

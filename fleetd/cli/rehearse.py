@@ -7,6 +7,7 @@ import msgspec
 
 from fleetd.cli.failure import CANNOT_JUDGE, Failure
 from fleetd.cli.jsonout import write_json
+from fleetd.cli.place import LedgerAt, shown
 from fleetd.cli.utc import utc
 from fleetd.compose.ledger import journal, ledger
 from fleetd.config import ConfigError, load_policy
@@ -15,6 +16,7 @@ from fleetd.core.chain import BrokenJournal, unbroken
 from fleetd.core.policy import Policy
 from fleetd.core.rehearse import Difference, Outcome, Rehearsal, rehearse
 from fleetd.ports import Store, StoreError
+from fleetd.stores.place import PgPlace
 
 SCHEMA = "fleetd.rehearsal/1"
 MAX_SAID = 200
@@ -27,12 +29,12 @@ MAX_SAID = 200
     "--journal",
     "path",
     required=True,
-    type=click.Path(path_type=Path),
-    help="A controller's ledger (`fleet.db`) or a copy of one; it is only read.",
+    type=LedgerAt(),
+    help="A controller's ledger (`fleet.db`, the URL of a PostgreSQL database) or a copy of one; it is only read.",
 )
 @click.option("--limit", default=50, show_default=True, type=click.IntRange(0, 100_000), help="Differences to show.")
 @click.option("--json", "json_path", metavar="PATH", help="Write the result as JSON; `-` is standard output.")
-def command(policy: str, path: Path, limit: int, json_path: str | None) -> None:
+def command(policy: str, path: Path | PgPlace, limit: int, json_path: str | None) -> None:
     """Decide a journal's events anew under another policy, and say what would have differed.
 
     Exit codes: 0 rehearsed, whatever differs; 2 the policy cannot be read, or there is no ledger; 3 the journal is
@@ -46,26 +48,26 @@ def command(policy: str, path: Path, limit: int, json_path: str | None) -> None:
         raise Failure(str(error)) from error
     except StoreError as error:
         said = _said(error, path)
-        raise Failure(f"{path}: {said}; --journal names a controller's ledger or a copy of one") from error
-    body = {"schema": SCHEMA, "policy": policy, "journal": str(path), **msgspec.to_builtins(found)}
+        raise Failure(f"{shown(path)}: {said}; --journal names a controller's ledger or a copy of one") from error
+    body = {"schema": SCHEMA, "policy": policy, "journal": shown(path), **msgspec.to_builtins(found)}
     if not write_json(json_path, body):
         _show(found)
 
 
-def _rehearsed(store: Store, path: Path, policy: Policy, limit: int) -> Rehearsal:
+def _rehearsed(store: Store, path: Path | PgPlace, policy: Policy, limit: int) -> Rehearsal:
     """Rehearse a ledger that could be opened; what is wrong with it from here on is damage."""
     try:
         image, beginning = store.load(), store.beginning()
         entries = unbroken(journal(store), image.hosts, image.fleet, beginning)
         return rehearse(entries, policy, limit=limit, beginning=beginning)
     except (StoreError, BrokenJournal) as error:
-        why = f"{path}: {_said(error, path)}; nothing can be said about it: rehearse an older copy"
+        why = f"{shown(path)}: {_said(error, path)}; nothing can be said about it: rehearse an older copy"
         raise Failure(why, exit_code=CANNOT_JUDGE) from error
 
 
-def _said(error: Exception, path: Path) -> str:
+def _said(error: Exception, path: Path | PgPlace) -> str:
     """One short line: a damaged ledger may quote pages of itself."""
-    return "".join(c if c.isprintable() else " " for c in str(error).removeprefix(f"{path}: "))[:MAX_SAID]
+    return "".join(c if c.isprintable() else " " for c in str(error).removeprefix(f"{shown(path)}: "))[:MAX_SAID]
 
 
 def _show(found: Rehearsal) -> None:

@@ -12,6 +12,7 @@ from fleetd.cli.connection import ask, connected
 from fleetd.cli.duration import seconds
 from fleetd.cli.failure import CANNOT_JUDGE, Failure
 from fleetd.cli.jsonout import write_json
+from fleetd.cli.place import LedgerAt
 from fleetd.cli.report_page import page
 from fleetd.cli.report_words import columns, heading
 from fleetd.cli.tables import show, table
@@ -19,6 +20,7 @@ from fleetd.core.report import report
 from fleetd.core.sums import DAY_S, DEFINITIONS, DIVISIONS, MAX_DAYS, Division, Report, Sums, rates
 from fleetd.model.fact import Fact, FactQuery
 from fleetd.ports import Store, StoreError
+from fleetd.stores.place import PgPlace
 from fleetd.system import RealClock
 from fleetd.uplink.desk import DeskConfig
 
@@ -39,7 +41,9 @@ _MOST = 100_000_000
 )
 @click.option("--html", "html_path", type=click.Path(path_type=Path), help="Write one page with pictures to a file.")
 @click.option(
-    "--ledger", type=click.Path(path_type=Path), help="Read a ledger (`fleet.db` or a copy) instead of asking."
+    "--ledger",
+    type=LedgerAt(),
+    help="Read a ledger (`fleet.db` or a copy, the URL of a PostgreSQL database) instead of asking.",
 )
 @click.option("--json", "json_path", metavar="PATH", help="Write the result as JSON to PATH (`-`: standard output).")
 @connected
@@ -50,7 +54,7 @@ def command(
     by: Division,
     objective: float,
     html_path: Path | None,
-    ledger: Path | None,
+    ledger: Path | PgPlace | None,
     json_path: str | None,
 ) -> None:
     """Say how reliable the fleet was: availability, failures, swaps, false quarantines, times to detect and return.
@@ -106,15 +110,15 @@ def _of_controller(desk: DeskConfig) -> tuple[Fact, ...]:
     return ask(desk, lambda client: client.facts(FactQuery(limit=_MOST, notable=True)))
 
 
-def _of_ledger(path: Path) -> tuple[Fact, ...]:
-    if not path.is_file():
-        raise Failure(f"{path}: there is no such file; --ledger names a controller's `fleet.db` or a copy of one")
+def _of_ledger(at: Path | PgPlace) -> tuple[Fact, ...]:
+    if isinstance(at, Path) and not at.is_file():
+        raise Failure(f"{at}: there is no such file; --ledger names a controller's `fleet.db` or a copy of one")
     try:
         from fleetd.compose.ledger import ledger as open_ledger  # noqa: PLC0415 - see below
     except ModuleNotFoundError as error:  # operators ask a controller, and need no database
         raise Failure(f"report: --ledger needs `{error.name}`: pip install 'fleetd[controller]'") from error
     try:
-        with open_ledger(path) as store:
+        with open_ledger(at) as store:
             return tuple(_pages(store))
     except StoreError as error:
         raise Failure(str(error), exit_code=CANNOT_JUDGE) from error

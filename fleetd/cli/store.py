@@ -4,26 +4,29 @@ import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from shlex import quote
 
 import click
 
 from fleetd.cli.duration import seconds
 from fleetd.cli.failure import BAD, CANNOT_JUDGE, Failure
 from fleetd.cli.jsonout import write_json
+from fleetd.cli.place import LedgerAt, shown, there
 from fleetd.cli.utc import utc
-from fleetd.compose import keeping
+from fleetd.compose import keeping, shared
 from fleetd.compose.keeping import Checked
 from fleetd.core.chain import BrokenJournal
 from fleetd.ports import OtherSchema, StoreError
 from fleetd.stores.keep import copy, prune
+from fleetd.stores.place import PgPlace
 from fleetd.stores.retention import KEEP_MIN_S
 from fleetd.system import RealClock, setup_logging, user_name
 
 _ledger_option = click.option(
     "--ledger",
     required=True,
-    type=click.Path(path_type=Path),
-    help="The controller's ledger: `fleet.db` in its state_dir.",
+    type=LedgerAt(),
+    help="The controller's ledger: `fleet.db` in its state_dir, or the URL of its PostgreSQL database.",
 )
 _json_option = click.option(
     "--json", "json_path", metavar="PATH", help="Write the result as JSON to PATH (`-`: standard output)."
@@ -32,32 +35,40 @@ _json_option = click.option(
 
 @click.group(name="store")
 def command() -> None:
-    """Check, back up, restore, prune and upgrade a controller's ledger, on its machine."""
+    """Check, back up, restore, prune and upgrade a controller's ledger, on its machine or in its database."""
 
 
 @command.command("check")
 @_ledger_option
 @_json_option
-def check(ledger: Path, json_path: str | None) -> None:
+def check(ledger: Path | PgPlace, json_path: str | None) -> None:
     """Read a ledger from end to end, also while a controller writes it.
 
     Exit codes: 0 it is whole; 1 it is damaged, or entries of its journal are missing; 2 there is no ledger; 3 another
     version of fleetd wrote it.
     """
-    _there(ledger)
+    there(ledger)
     with _failures(other_schema=CANNOT_JUDGE):
         found = keeping.check(ledger)
     if not write_json(json_path, _body(ledger, found)):
-        click.echo(f"{ledger}: whole; {_said(found)}")
+        click.echo(f"{shown(ledger)}: whole; {_said(found)}")
 
 
 @command.command("backup")
 @click.argument("path", type=click.Path(path_type=Path))
 @_ledger_option
 @_json_option
-def backup(path: Path, ledger: Path, json_path: str | None) -> None:
-    """Copy a ledger to PATH as it is at one moment, also while a controller writes it, and check the copy."""
-    _there(ledger)
+def backup(path: Path, ledger: Path | PgPlace, json_path: str | None) -> None:
+    """Copy a ledger to PATH as it is at one moment, also while a controller writes it, and check the copy.
+
+    One in PostgreSQL is backed up by PostgreSQL's own tools: this says how.
+    """
+    if isinstance(ledger, PgPlace):
+        raise Failure(
+            f"store backup: {ledger.where} is backed up by PostgreSQL: pg_dump --format=custom "
+            f"--file={quote(str(path))} {quote(ledger.url)}; the dump is of one moment, and controllers may run"
+        )
+    there(ledger)
     with _failures():
         copy(ledger, path)
         found = keeping.check(path)
@@ -70,13 +81,19 @@ def backup(path: Path, ledger: Path, json_path: str | None) -> None:
 @_ledger_option
 @click.option("--reason", required=True, help="Why; it stays in the journal of every host.")
 @_json_option
-def restore(path: Path, ledger: Path, reason: str, json_path: str | None) -> None:
+def restore(path: Path, ledger: Path | PgPlace, reason: str, json_path: str | None) -> None:
     """Put the backup PATH in the place of a ledger, after it was read from end to end; the controller must be stopped.
 
     The ledger that was there is kept beside it. Findings that hosts have delivered since the backup are gone: the
-    controller says how many when they reconnect.
+    controller says how many when they reconnect. One in PostgreSQL is put back by pg_restore: this says how.
     """
-    _there(path)
+    if isinstance(ledger, PgPlace):
+        raise Failure(
+            f"store restore: {ledger.where} is put back by PostgreSQL: stop every controller, "
+            f"pg_restore --clean --if-exists --dbname={quote(ledger.url)} {quote(str(path))}, and then tell the ledger "
+            "by `fleetd store restored`"
+        )
+    there(path)
     with _failures():
         clock = RealClock()
         found = keeping.restore(path, ledger, who=_me(), reason=_reason(reason), clock=clock)
@@ -91,43 +108,63 @@ def restore(path: Path, ledger: Path, reason: str, json_path: str | None) -> Non
 @_ledger_option
 @click.option("--keep", required=True, metavar="AGE", help="What is younger stays: a number and s, m, h, d or w (90d).")
 @_json_option
-def prune_old(ledger: Path, keep: str, json_path: str | None) -> None:
+def prune_old(ledger: Path | PgPlace, keep: str, json_path: str | None) -> None:
     """Take old journal entries, findings and finished orders away, also while a controller runs.
 
     What is open stays, however old it is: hosts as they are, holds, charges and incidents with what they rest on, open
     orders. The file does not shrink; the room is used again.
     """
-    _there(ledger)
+    there(ledger)
     keep_s = seconds(keep)
     if keep_s < KEEP_MIN_S:
         raise Failure(f"store prune: --keep {keep} is less than a day, which decisions still look back to; keep more")
     with _failures():
-        gone = prune(ledger, before_s=RealClock().wall_s() - keep_s)
-    body = {"schema": "fleetd.prune/1", "ledger": str(ledger), "entries": gone.entries, "findings": gone.findings}
+        before_s = RealClock().wall_s() - keep_s
+        if isinstance(ledger, PgPlace):
+            gone = shared.prune(ledger, before_s=before_s)
+        else:
+            gone = prune(ledger, before_s=before_s)
+    body = {"schema": "fleetd.prune/1", "ledger": shown(ledger), "entries": gone.entries, "findings": gone.findings}
     if not write_json(json_path, {**body, "orders": gone.orders, "kept": gone.kept}):
         click.echo(
-            f"{ledger}: {gone.entries} entries, {gone.findings} findings and {gone.orders} orders are gone; "
+            f"{shown(ledger)}: {gone.entries} entries, {gone.findings} findings and {gone.orders} orders are gone; "
             f"{gone.kept} older entries stay, something open rests on them"
         )
 
 
 @command.command("upgrade")
 @_ledger_option
-def upgrade(ledger: Path) -> None:
+def upgrade(ledger: Path | PgPlace) -> None:
     """Bring a ledger to this version's schema, as a starting controller does; it cannot be taken back.
 
     It is one transaction: it needs about as much free room as the ledger has, for as long as it takes.
     """
-    _there(ledger)
+    there(ledger)
     setup_logging()
     with _failures():
-        keeping.upgrade(ledger)
-    click.echo(f"{ledger}: up to date")
+        if isinstance(ledger, PgPlace):
+            shared.upgrade(ledger)
+        else:
+            keeping.upgrade(ledger)
+    click.echo(f"{shown(ledger)}: up to date")
 
 
-def _there(path: Path) -> None:
-    if not path.is_file():
-        raise Failure(f"{path}: there is no such file; --ledger names `fleet.db` in the controller's state_dir")
+@command.command("restored")
+@_ledger_option
+@click.option("--reason", required=True, help="Why; it stays in the journal of every host.")
+@_json_option
+def restored(ledger: Path | PgPlace, reason: str, json_path: str | None) -> None:
+    """Tell a ledger in PostgreSQL that it was put back from a dump, before any controller is started on it.
+
+    It is read from end to end first. Then every host's journal says so, and order numbers are left out: whoever
+    carries orders out knows those that were given after the dump, and would take new ones for repeats.
+    """
+    if not isinstance(ledger, PgPlace):
+        raise Failure("store restored: --ledger is a file: `fleetd store restore` puts it in place and tells it")
+    with _failures():
+        found = keeping.tell_restored(ledger, who=_me(), reason=_reason(reason), clock=RealClock())
+    if not write_json(json_path, _body(ledger, found)):
+        click.echo(f"{ledger.where}: its hosts know of the restore; {_said(found)}")
 
 
 @contextmanager
@@ -147,14 +184,14 @@ def _me() -> str:
 def _reason(text: str) -> str:
     reason = " ".join(text.split())
     if not reason:
-        raise Failure("store restore: --reason is empty; say why")
+        raise Failure("store: --reason is empty; say why")
     return reason
 
 
-def _body(path: Path, found: Checked) -> dict[str, object]:
+def _body(at: Path | PgPlace, found: Checked) -> dict[str, object]:
     return {
         "schema": "fleetd.ledger/1",
-        "ledger": str(path),
+        "ledger": shown(at),
         "hosts": found.hosts,
         "entries": found.entries,
         "begins_behind": found.begins_at,

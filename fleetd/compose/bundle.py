@@ -154,7 +154,8 @@ def _names(status: dict[str, Any], config: AgentConfig | None) -> Iterator[tuple
     yield "boot", str(status.get("boot_id", ""))
     if config is not None:
         yield "host", config.host or ""
-        yield "controller", config.uplink.address.rpartition(":")[0]
+        for address in config.uplink.addresses:
+            yield "controller", address.rpartition(":")[0]
 
 
 def _accused(parts: Iterable[Part]) -> Iterator[tuple[str, str]]:

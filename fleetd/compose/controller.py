@@ -2,7 +2,8 @@
 
 import asyncio
 import os
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine, Iterator
+from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 
@@ -12,21 +13,27 @@ from fleetd import __version__
 from fleetd.compose.actuators import build_actuator
 from fleetd.compose.enrolment import build_enrolment, serve_strangers
 from fleetd.compose.places import state_dir
+from fleetd.compose.shared import prune as prune_shared
+from fleetd.compose.shared import seat_of
 from fleetd.compose.sign_of_life import sign_of_life
 from fleetd.config import load_policy
 from fleetd.config.files import ControllerConfig
 from fleetd.config.power_tree import load_power_tree
 from fleetd.config.shipped import policy_path
 from fleetd.controller.controller import Controller
-from fleetd.controller.metrics import ControllerCollector
+from fleetd.controller.metrics import TurnCollector
+from fleetd.controller.terms import Terms
+from fleetd.controller.turn import AgentsOfTurn, DeskOfTurn, Turn
 from fleetd.exporter.native import BuildCollector
 from fleetd.exporter.server import Exporter
-from fleetd.ports import Clock, StoreError
+from fleetd.model.journal import StoreImage
+from fleetd.ports import Clock, Store, StoreError
 from fleetd.stores.file import in_use
-from fleetd.stores.keep import prune
+from fleetd.stores.keep import Pruned, prune
+from fleetd.stores.place import PgPlace
 from fleetd.stores.retention import RetentionConfig
 from fleetd.stores.sql import SqlStore
-from fleetd.system import RealClock, Systemd, run_blocking, setup_logging, stop_on_signals
+from fleetd.system import RealClock, Systemd, host_name, run_blocking, setup_logging, stop_on_signals
 from fleetd.uplink.server import Server, serve
 
 _log = structlog.get_logger(__name__)
@@ -38,52 +45,115 @@ LEDGER = "fleet.db"
 def run_controller(config: ControllerConfig) -> None:
     """Run a controller until SIGTERM or SIGINT. Raises PortError or ConfigError when it cannot start."""
     setup_logging()
+    if config.store is not None:
+        asyncio.run(_shared(_Parts(config), PgPlace(url=config.store)))
+        return
     with in_use(state_dir(config.state_dir) / LEDGER):
-        asyncio.run(_controller(config))
+        asyncio.run(_alone(_Parts(config)))
 
 
-async def _controller(config: ControllerConfig) -> None:
-    policy = load_policy(policy_path(config.policy))
-    power = None if config.power.tree is None else load_power_tree(config.power.tree)
-    folder = state_dir(config.state_dir)
-    systemd = Systemd(os.environ)
-    store = SqlStore(folder / LEDGER)
-    try:
-        clock = RealClock()
-        actuator, job_ends = build_actuator(config, folder, clock)
-        controller = Controller(
+class _Parts:
+    """What a controller is made of, whosever turn it is to judge."""
+
+    def __init__(self, config: ControllerConfig) -> None:
+        """Read what a start reads. Raises PortError, ConfigError."""
+        self.config = config
+        self.folder = state_dir(config.state_dir)
+        self.policy = load_policy(policy_path(config.policy))
+        self.power = None if config.power.tree is None else load_power_tree(config.power.tree)
+        self.clock = RealClock()
+        self.systemd = Systemd(os.environ)
+        self.turn = Turn()
+
+    def controller(self, store: Store) -> Controller:
+        """A controller that knows nothing yet. Raises ActuatorError."""
+        actuator, job_ends = build_actuator(self.config, self.folder, self.clock)
+        return Controller(
             store=store,
             actuator=actuator,
-            policy=policy,
-            clock=clock,
+            policy=self.policy,
+            clock=self.clock,
             run_blocking=run_blocking,
-            dispatcher=config.dispatcher,
+            dispatcher=self.config.dispatcher,
             job_ends=job_ends,
-            scheduler=config.scheduler,
-            power=power,
+            scheduler=self.config.scheduler,
+            power=self.power,
         )
-        controller.load()
-        exporter = Exporter(config.exporter.listen, [ControllerCollector(controller), BuildCollector(__version__)])
+
+    async def serve(self) -> tuple[Server, list[Coroutine[object, object, None]]]:
+        """Listen for agents, operators and, where the configuration says so, for hosts that have no certificate yet.
+
+        Returns the server, and what is to run beside whatever it serves. Raises PortError.
+        """
+        enrolment = build_enrolment(self.config, self.folder, self.clock)
+        server = await serve(
+            self.config.server,
+            agents=AgentsOfTurn(self.turn),
+            desk=DeskOfTurn(self.turn),
+            clock=self.clock,
+            identity=enrolment,
+        )
+        strangers = await serve_strangers(self.config, enrolment, self.clock)
+        running = [server.wait(), sign_of_life(self.systemd, self.clock)]
+        return server, running if strangers is None else [*running, strangers.run()]
+
+    @contextmanager
+    def metrics(self) -> Iterator[None]:
+        """Serve the page of metrics. Raises PortError."""
+        exporter = Exporter(self.config.exporter.listen, [TurnCollector(self.turn), BuildCollector(__version__)])
         try:
-            enrolment = build_enrolment(config, folder, clock)
-            server = await serve(
-                config.server, agents=controller.intake, desk=controller.desk, clock=clock, identity=enrolment
-            )
-            strangers = await serve_strangers(config, enrolment, clock)
-            pruning = retain(config.retention, folder / LEDGER, clock)
-            running = [controller.run(), server.wait(), pruning, sign_of_life(systemd, clock)]
-            if strangers is not None:
-                running.append(strangers.run())
-            systemd.notify("READY=1")
-            await _until_stopped(stop_on_signals(), *running, stop_first=server)
-            systemd.notify("STOPPING=1")
+            yield
         finally:
             exporter.close()
+
+
+async def _alone(parts: _Parts) -> None:
+    """Judge on a ledger of one's own, in a file."""
+    path = parts.folder / LEDGER
+    store = SqlStore(path)
+    try:
+        controller = parts.controller(store)
+        controller.load()
+        parts.turn.begin(controller)
+        with parts.metrics():
+            server, running = await parts.serve()
+            parts.systemd.notify("READY=1")
+            running += [controller.run(), retain(parts.config.retention, path, parts.clock)]
+            await _until_stopped(stop_on_signals(), *running, stop_first=server)
+            parts.systemd.notify("STOPPING=1")
     finally:
         store.close()
 
 
-async def retain(config: RetentionConfig, path: Path, clock: Clock) -> None:
+async def _shared(parts: _Parts, place: PgPlace) -> None:
+    """Judge on a ledger in PostgreSQL when it is our turn, and send everybody to the judge when it is not."""
+    seat = seat_of(place, holder=f"{host_name()} ({parts.config.server.listen})")
+    with parts.metrics():
+        server, running = await parts.serve()
+
+        async def judge(store: Store) -> None:
+            controller = parts.controller(store)
+            images: list[StoreImage] = []
+            await run_blocking(lambda: images.append(store.load()))  # meanwhile it is watched whether it is our turn
+            controller.adopt(images[0])
+            parts.turn.begin(controller)
+            parts.systemd.notify("STATUS=judge")
+            try:
+                async with asyncio.TaskGroup() as group:
+                    group.create_task(controller.run())
+                    group.create_task(retain(parts.config.retention, place, parts.clock))
+            finally:
+                parts.turn.end()
+                server.turn_away("this controller is not the judge any more")
+                parts.systemd.notify("STATUS=standing by")
+
+        terms = Terms(seat, turn=parts.turn, clock=parts.clock, run_blocking=run_blocking, judge=judge)
+        parts.systemd.notify("READY=1\nSTATUS=standing by")
+        await _until_stopped(stop_on_signals(), terms.run(), *running, stop_first=server)
+        parts.systemd.notify("STOPPING=1")
+
+
+async def retain(config: RetentionConfig, at: Path | PgPlace, clock: Clock) -> None:
     """Prune the ledger now and then, until cancelled; what cannot be pruned is said, and tried again the next time."""
     going = True
     try:
@@ -93,13 +163,19 @@ async def retain(config: RetentionConfig, path: Path, clock: Clock) -> None:
                 continue
             before_s = clock.wall_s() - config.keep_s
             try:
-                gone = await run_blocking(partial(prune, path, before_s=before_s, go_on=lambda: going))
+                gone = await run_blocking(partial(_prune, at, before_s=before_s, go_on=lambda: going))
             except StoreError as error:
                 _log.error("ledger not pruned", why=str(error))
             else:
                 _log.info("ledger pruned", entries=gone.entries, findings=gone.findings, orders=gone.orders)
     finally:
         going = False  # whoever stops the controller waits for the page at hand, not for a million entries
+
+
+def _prune(at: Path | PgPlace, *, before_s: float, go_on: Callable[[], bool]) -> Pruned:
+    if isinstance(at, PgPlace):
+        return prune_shared(at, before_s=before_s, go_on=go_on)
+    return prune(at, before_s=before_s, go_on=go_on)
 
 
 async def _until_stopped(stop: asyncio.Event, *running: Coroutine[object, object, None], stop_first: Server) -> None:

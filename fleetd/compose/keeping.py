@@ -4,6 +4,7 @@ from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 
+from fleetd.compose import shared
 from fleetd.compose.ledger import journal, ledger
 from fleetd.config import load_policy
 from fleetd.config.shipped import policy_path
@@ -15,6 +16,7 @@ from fleetd.model.journal import JournalEntry
 from fleetd.ports import Clock, Store, StoreError
 from fleetd.stores.file import in_use
 from fleetd.stores.keep import copy, put_in_place
+from fleetd.stores.place import PgPlace
 from fleetd.stores.sql import SqlStore
 
 ORDERS_SKIPPED = 100_000
@@ -62,9 +64,9 @@ def checked(store: Store, *, at_rest: bool = False) -> Checked:
     return Checked(hosts=len(image.hosts), entries=entries, begins_at=beginning.position, newest_at_s=newest_at_s)
 
 
-def check(path: Path) -> Checked:
+def check(at: Path | PgPlace) -> Checked:
     """Check a ledger that may be in use. Raises StoreError or BrokenJournal."""
-    with ledger(path, everything=True) as store:
+    with ledger(at, everything=True) as store:
         return checked(store)
 
 
@@ -101,6 +103,17 @@ def restore(backup: Path, path: Path, *, who: str, reason: str, clock: Clock) ->
             for suffix in ("", "-wal", "-shm"):
                 Path(f"{copied}{suffix}").unlink(missing_ok=True)
         return Restored(checked=found, kept=kept)
+
+
+def tell_restored(place: PgPlace, *, who: str, reason: str, clock: Clock) -> Checked:
+    """Write into a ledger in PostgreSQL that it was put back from a dump, after it was read from end to end.
+
+    Raises StoreError, also while a controller has it, or BrokenJournal.
+    """
+    with shared.alone(place, holder="fleetd store restored") as store:
+        found = checked(store, at_rest=True)
+        _tell(store, who=who, reason=reason, now_s=clock.wall_s())
+        return found
 
 
 def _tell(store: Store, *, who: str, reason: str, now_s: float) -> None:

@@ -4,8 +4,10 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from fleetd.compose.shared import reader
 from fleetd.model.journal import JournalEntry
 from fleetd.ports import Store
+from fleetd.stores.place import PgPlace
 from fleetd.stores.sql import SqlStore
 
 PAGE = 1000
@@ -13,12 +15,13 @@ PAGE = 1000
 
 
 @contextmanager
-def ledger(path: Path, *, everything: bool = False) -> Iterator[Store]:
-    """Open a ledger for reading; `everything`: read the file whole first, however large it is.
+def ledger(at: Path | PgPlace, *, everything: bool = False) -> Iterator[Store]:
+    """Open a ledger for reading; `everything`: read a file whole first, however large it is.
 
     Raises StoreError when there is none, when it is damaged, or when another version wrote it.
     """
-    store = SqlStore(path, read_only=True, everything=everything)
+    store: Store
+    store = reader(at) if isinstance(at, PgPlace) else SqlStore(at, read_only=True, everything=everything)
     try:
         yield store
     finally:

@@ -22,6 +22,7 @@ from fleetd.core.detect_config import DetectConfig
 from fleetd.devices.config import DevicesConfig
 from fleetd.exporter.config import AgentExporterConfig, ExporterConfig
 from fleetd.model.host import Place
+from fleetd.stores.place import PgPlace
 from fleetd.stores.retention import RetentionConfig
 from fleetd.uplink.config import ServerConfig, UplinkConfig
 from fleetd.uplink.enrol_config import EnrolmentConfig
@@ -79,6 +80,9 @@ class ControllerConfig:
 
     state_dir: Path
     """Where the ledger and the dry run's record live; it must exist and belong to the controller alone."""
+    store: str | None = None
+    """A ledger that several controllers share, one of which judges: `postgresql://USER@HOST/DATABASE`, and what else
+    libpq understands; passwords by a file (`?passfile=`, PGPASSFILE). null: `fleet.db` in `state_dir`."""
     policy: str = "default"
     """A shipped policy (`observe`, `default`, `strict`) or the path of one."""
     actuator: Literal["dryrun"] | SlurmConfig | KubernetesConfig | WebhookConfig = "dryrun"
@@ -98,6 +102,11 @@ class ControllerConfig:
         """Refuse what cannot work. Raises ValueError."""
         if self.enrolment is not None and self.server.insecure:
             raise ValueError("enrolment: it needs a server with TLS: remove `insecure`, and name ca, cert and key")
+        if self.store is not None:
+            try:
+                PgPlace(url=self.store)
+            except ValueError as error:
+                raise ValueError(f"store: {error}") from None
 
 
 def load_agent(path: Path) -> AgentConfig:

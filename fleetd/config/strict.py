@@ -170,8 +170,7 @@ class _Builder:
 
     def dataclass(self, node: Node, cls: type[T], path: str, *, ignore: tuple[str, ...] = ()) -> T:
         declared: dict[str, Field[Any]] = {f.name: f for f in fields(cls) if f.init}  # type: ignore[arg-type]
-        hints = get_type_hints(cls, include_extras=True)
-        values: dict[str, Any] = {}
+        hints, values = get_type_hints(cls, include_extras=True), dict[str, Any]()
         self.lines[path] = _line(node)
         for key_node, key, value_node in self._pairs(node, path):
             if key in ignore:
@@ -238,9 +237,10 @@ class _Builder:
         others = [m for m in members if m is not types.NoneType and not is_dataclass(m)]
         if structs and (isinstance(node, MappingNode) or not others):
             return self.dataclass(node, self._alternative(node, structs, path), path)
-        if len(others) == 1:
-            return self.value(node, others[0], path)
-        return self._scalar(node, functools.reduce(operator.or_, others), path)
+        lists = [m for m in others if get_origin(m) is tuple]
+        if len(others) == 1 or (lists and isinstance(node, SequenceNode)):
+            return self.value(node, (lists or others)[0], path)
+        return self._scalar(node, functools.reduce(operator.or_, [m for m in others if m not in lists]), path)
 
     def _alternative(self, node: Node, structs: list[Any], path: str) -> Any:
         """The dataclass that a tagged union means: the one whose Literal field has the value in the file."""

@@ -16,6 +16,7 @@ from fleetd.core.intent import held_back, recalled, void_since, void_without_nod
 from fleetd.core.policy import Policy
 from fleetd.model.event import OrderObstructed
 from fleetd.model.host import Host
+from fleetd.model.journal import StoreImage
 from fleetd.model.order import FleetOrder
 from fleetd.ports import Actuator, Clock, JobEnds, RunBlocking, Store
 
@@ -79,7 +80,10 @@ class Controller:
 
     def load(self) -> None:
         """Go on from the ledger. Raises StoreError."""
-        image = self._store.load()
+        self.adopt(self._store.load())
+
+    def adopt(self, image: StoreImage) -> None:
+        """Go on from what was read of the ledger."""
         self.judge.adopt(image)
         self.scheduler_watch.adopt(image.jobs_heard)
         for host in image.hosts:
@@ -87,7 +91,7 @@ class Controller:
         _log.info("ledger loaded", hosts=len(image.hosts), open_orders=len(image.open_orders))
 
     async def run(self) -> None:
-        """Judge, dispatch and watch the time until cancelled."""
+        """Judge, dispatch and watch the time until cancelled; raises a group with NotJudge when another one judges."""
         async with asyncio.TaskGroup() as group:
             group.create_task(self.judge.run())
             group.create_task(self.dispatcher.run())

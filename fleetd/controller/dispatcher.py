@@ -8,6 +8,7 @@ from functools import partial
 
 import structlog
 
+from fleetd.controller.outbox import attempt
 from fleetd.controller.retries import RETRY_AFTER_MAX_S, DispatcherConfig, Trouble
 from fleetd.model.ids import HostName, OrderId
 from fleetd.model.order import AgentOrder, FleetOrder, Notify, Order, RecallBurnin, RunBurnin
@@ -16,7 +17,7 @@ from fleetd.ports import (
     ActuatorError,
     ActuatorObjection,
     Clock,
-    NoNode,
+    NotJudge,
     PortError,
     RunBlocking,
     Store,
@@ -195,32 +196,31 @@ class Dispatcher:
     async def _attempt(self, order: FleetOrder) -> bool:
         """Try an order once; False when it is not done, and then it is known when to try again."""
         try:
-            void = self.void_since(order)
-            if void is None:
-                try:
-                    receipt = await self._actuator.carry_out(order)
-                except NoNode:
-                    void = self.void_without_node(order)
-                    if void is None:
-                        raise
-            if void is not None:
-                result = f"void: {void}"
-            elif receipt.done:
-                result = receipt.why
-            else:
-                _log.info("order under way", order=order.id, why=receipt.why)
-                self._later(order, self._config.retry_max_seconds).failures = 0
-                return False
-            await self._run_blocking(partial(self._store.finish_order, order.id, result))
+            tried = await attempt(
+                order,
+                store=self._store,
+                actuator=self._actuator,
+                run_blocking=self._run_blocking,
+                void_since=self.void_since,
+                void_without_node=self.void_without_node,
+            )
+        except NotJudge:
+            raise  # nothing is tried again here: it ends this controller's time
         except (ActuatorError, StoreError) as error:
             return await self._failed(order, error)
-        if void is not None:
+        if tried is None:
+            _log.info("another controller is at this order", order=order.id)
+            self._later(order, self._config.retry_first_seconds)
+        elif not tried.done:
+            _log.info("order under way", order=order.id, why=tried.why)
+            self._later(order, self._config.retry_max_seconds).failures = 0
+        elif tried.void:
             self.void_total += 1
-            _log.info("order void", order=order.id, why=void)
+            _log.info("order void", order=order.id, why=tried.why)
         else:
             self.carried_out_total += 1
-            _log.info("order carried out", order=order.id, actuator=self._actuator.name, why=result)
-        return True
+            _log.info("order carried out", order=order.id, actuator=self._actuator.name, why=tried.why)
+        return tried is not None and tried.done
 
     async def _failed(self, order: FleetOrder, error: PortError) -> bool:
         """Plan the next attempt and see whether a human is to be told; True when there is to be none."""

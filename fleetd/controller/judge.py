@@ -19,7 +19,7 @@ from fleetd.model.fleet import FleetRecord
 from fleetd.model.host import Host
 from fleetd.model.ids import FindingId, HostName, SpoolId
 from fleetd.model.journal import JournalEntry, SpoolProgress, StoreImage
-from fleetd.ports import Clock, RunBlocking, Store, StoreError
+from fleetd.ports import Clock, NotJudge, RunBlocking, Store, StoreError
 
 _log = structlog.get_logger(__name__)
 
@@ -29,6 +29,8 @@ BATCH_MAX = 256
 """Events decided and written in one transaction: one disk sync serves them all."""
 GREETING_SECONDS = 30.0
 """So long after a hello no silence is believed: its session takes a moment to begin. If none does, it is told again."""
+
+OVER = "this controller is not the judge any more: ask the one that is"
 
 AnyStep = Step[Host] | Step[None]
 
@@ -77,6 +79,7 @@ class Judge:
         self._fleet = Fleet(policy)
         self._record = self._fleet.record
         self._greeted_s: dict[HostName, float] = {}  # elapsed time of the last hello; bounded by the hosts
+        self._over = False
         self.decisions_total = 0
         self.withheld_total = 0
         self.store_errors_total = 0
@@ -114,7 +117,10 @@ class Judge:
         return self._spools.get((host, spool), 0)
 
     async def submit(self, event: Event, progress: SpoolProgress | None = None) -> Step[Host]:
-        """Have an event decided; returns when the decision is on disk. Raises StoreError when it could not be."""
+        """Have an event decided; returns when the decision is on disk.
+
+        Raises StoreError when it could not be, NotJudge when somebody else decides.
+        """
         step = await self._put(event, progress)
         assert step.state is not None  # noqa: S101 - an event of a host leads to a step of a host
         return step
@@ -127,24 +133,37 @@ class Judge:
 
     async def _put(self, event: AnyEvent, progress: SpoolProgress | None) -> AnyStep:
         decided: asyncio.Future[AnyStep] = asyncio.get_running_loop().create_future()
-        await self._queue.put(_Waiting(event, progress, decided))
+        if not self._over:
+            await self._queue.put(_Waiting(event, progress, decided))
+        if self._over:  # also when it ended while this waited for its place
+            raise NotJudge(OVER)
         return await decided
 
     async def run(self) -> None:
-        """Decide until cancelled."""
-        while True:
-            batch = [await self._queue.get()]
-            while len(batch) < BATCH_MAX and not self._queue.empty():
+        """Decide until cancelled, or until another controller is the judge: then NotJudge is raised.
+
+        Whatever ends it, nothing is decided afterwards, and everybody who waits is told so.
+        """
+        batch: list[_Waiting] = []
+        try:
+            while True:
+                batch = [await self._queue.get()]
+                while len(batch) < BATCH_MAX and not self._queue.empty():
+                    batch.append(self._queue.get_nowait())
+                try:
+                    await self._decide(batch)
+                except NotJudge:
+                    raise
+                except StoreError as error:
+                    self._fleet.roll_back()
+                    self.store_errors_total += 1
+                    _log.error("the ledger refused; nothing was decided", events=len(batch), error=str(error))
+                    _refuse(batch, StoreError(str(error)))
+        finally:
+            self._over = True
+            while not self._queue.empty():
                 batch.append(self._queue.get_nowait())
-            try:
-                await self._decide(batch)
-            except StoreError as error:
-                self._fleet.roll_back()
-                self.store_errors_total += 1
-                _log.error("the ledger refused; nothing was decided", events=len(batch), error=str(error))
-                for waiting in batch:
-                    if waiting.decided is not None and not waiting.decided.done():
-                        waiting.decided.set_exception(StoreError(str(error)))
+            _refuse(batch, NotJudge(OVER))
 
     async def _decide(self, batch: list[_Waiting]) -> None:
         counted = await self._counted_before(batch)
@@ -236,6 +255,13 @@ class Judge:
             self._on_host(host)
         if any(isinstance(entry.event, FleetEvent) for entry in made.entries):
             self._dispatcher.reconsider()
+
+
+def _refuse(batch: list[_Waiting], error: StoreError) -> None:
+    """Tell whoever still waits."""
+    for waiting in batch:
+        if waiting.decided is not None and not waiting.decided.done():
+            waiting.decided.set_exception(error)
 
 
 def _leaves_no_trace(event: AnyEvent, before: Host | None, step: AnyStep) -> bool:

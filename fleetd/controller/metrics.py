@@ -7,7 +7,25 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metri
 from prometheus_client.registry import Collector
 
 from fleetd.controller.controller import Controller
+from fleetd.controller.turn import Turn
 from fleetd.model.host import Lifecycle
+
+
+class TurnCollector(Collector):
+    """Whether this controller judges, and if it does, everything about the fleet."""
+
+    def __init__(self, turn: Turn) -> None:
+        self._turn = turn
+
+    def collect(self) -> Iterator[Metric]:
+        """Yield every family once."""
+        controller = self._turn.controller  # once: the scrape runs in a thread of its own
+        text = "1 while this controller is the judge, 0 while it stands by."
+        yield GaugeMetricFamily("fleetd_controller_leader", text, value=float(controller is not None))
+        text = "Times that this controller became the judge."
+        yield CounterMetricFamily("fleetd_controller_terms", text, value=self._turn.number)
+        if controller is not None:
+            yield from ControllerCollector(controller).collect()
 
 
 class ControllerCollector(Collector):

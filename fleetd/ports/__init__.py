@@ -9,11 +9,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
-from fleetd.model.fact import Beginning, Fact, FactQuery
 from fleetd.model.finding import Finding
 from fleetd.model.host import Gpu, Hello
-from fleetd.model.ids import FindingId, GpuId, HostName, OrderId, SpoolId
-from fleetd.model.journal import JournalEntry, OrderRecord, StoreImage
+from fleetd.model.ids import GpuId, HostName, OrderId, SpoolId
 from fleetd.model.logline import Cursor, LogHealth, LogLine
 from fleetd.model.order import AgentOrder, RecallBurnin, RunBurnin
 from fleetd.model.power_lease import Answer, Ask
@@ -35,6 +33,9 @@ from fleetd.ports.scheduler import Actuator as Actuator
 from fleetd.ports.scheduler import JobEnds as JobEnds
 from fleetd.ports.scheduler import Receipt as Receipt
 from fleetd.ports.scheduler import Standing as Standing
+from fleetd.ports.store import Claim as Claim
+from fleetd.ports.store import Seat as Seat
+from fleetd.ports.store import Store as Store
 
 # ── errors ──────────────────────────────────────────────────────────────────────────────────────────────────────────
 # PortError
@@ -44,7 +45,8 @@ from fleetd.ports.scheduler import Standing as Standing
 # ├── BurnerError        a burn-in could not be started, or left no report
 # ├── UplinkError        no connection to the controller, or it refused
 # ├── StoreError         the disk or the database refused
-# │   └── OtherSchema        a ledger of another version of fleetd: nothing is wrong with it
+# │   ├── OtherSchema        a ledger of another version of fleetd: nothing is wrong with it
+# │   └── NotJudge           another controller judges on this ledger: it is to be asked
 # └── ActuatorError      the scheduler refused or could not be reached
 #     └── ActuatorObjection  it was reached, and somebody has to change something before the order can be carried out
 #         └── NoNode         it has no node of the host
@@ -80,6 +82,10 @@ class StoreError(PortError):
 
 class OtherSchema(StoreError):  # noqa: N818 - it says what it is
     """A ledger that another version of fleetd wrote: nothing is wrong with it, and this version cannot read it."""
+
+
+class NotJudge(StoreError):  # noqa: N818 - it says what it is
+    """This controller stands by: another one judges on the ledger, or may. Nothing was done; ask the others."""
 
 
 class ActuatorError(PortError):
@@ -275,49 +281,3 @@ RunBlocking = Callable[[Callable[[], object]], Awaitable[object]]
 """Runs a blocking function off the event loop (`fleetd.system`)."""
 
 Labels = Mapping[str, str]
-
-
-class Store(Protocol):
-    """The controller's ledger. All methods block; the controller calls them off the event loop."""
-
-    def load(self) -> StoreImage:
-        """Read the image that a controller starts from. Raises StoreError."""
-
-    def commit(self, entries: Sequence[JournalEntry]) -> None:
-        """Write the entries durably in one transaction: journal, hosts, findings, spool progress, open orders.
-
-        All or nothing. Raises StoreError.
-        """
-
-    def finding_known(self, finding: FindingId) -> bool:
-        """Whether a finding with this id was ever committed. Raises StoreError."""
-
-    def finish_order(self, order: OrderId, result: str) -> None:
-        """Mark an order as carried out; idempotent. Raises StoreError."""
-
-    def journal(self, *, after: int, limit: int) -> tuple[tuple[int, JournalEntry], ...]:
-        """The entries of the whole fleet after a position (0: from the first), in order. Raises StoreError."""
-
-    def beginning(self) -> Beginning:
-        """Where the journal begins: at nothing, or where older entries were pruned. Raises StoreError."""
-
-    def facts(self, query: FactQuery) -> tuple[Fact, ...]:
-        """What entries say in short, in their order. Raises StoreError.
-
-        Notable ones after position 0 begin with how the hosts stood where the journal begins, beyond the limit.
-        """
-
-    def history(self, host: HostName, *, limit: int) -> tuple[JournalEntry, ...]:
-        """The newest entries of one host, oldest first. Raises StoreError."""
-
-    def reasons(self, host: HostName, *, limit: int) -> tuple[tuple[float, str], ...]:
-        """When and why the newest entries of one host were decided, oldest first. Raises StoreError."""
-
-    def findings(self, host: HostName, *, limit: int) -> tuple[Finding, ...]:
-        """The newest findings of one host, newest first. Raises StoreError."""
-
-    def orders(self, host: HostName, *, limit: int) -> tuple[OrderRecord, ...]:
-        """The newest orders of one host, oldest first. Raises StoreError."""
-
-    def close(self) -> None:
-        """Close the ledger; idempotent."""

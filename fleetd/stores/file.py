@@ -101,10 +101,10 @@ def see_it_is_whole(connection: sa.Connection, path: Path, *, everything: bool =
             raise StoreError(f"{path}: damaged, {' '.join(str(said).split())}; restore a backup of it")
 
 
-def one_line(path: Path, error: BaseException) -> str:
-    """What a database said, in one line that names the file."""
+def one_line(where: Path | str, error: BaseException) -> str:
+    """What a database said, in one line that names the ledger."""
     cause = getattr(error, "orig", None) or error
-    return f"{path}: {' '.join(str(cause).split())}"
+    return f"{where}: {' '.join(str(cause).split())}"
 
 
 @contextmanager

@@ -3,20 +3,20 @@
 import os
 import sqlite3
 from collections.abc import Callable, Iterator
-from contextlib import closing, contextmanager
+from contextlib import AbstractContextManager, closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import quote
 
 import msgspec
 import sqlalchemy as sa
-from sqlalchemy.dialects.sqlite import insert as sqlite_insert
 
 from fleetd.model.fleet import FleetRecord
 from fleetd.model.host import Host
 from fleetd.ports import StoreError
 from fleetd.stores import codec, upgrade
 from fleetd.stores.file import engine_of, one_line
+from fleetd.stores.rows import upsert
 from fleetd.stores.schema import anchor, baseline, findings, fleet, hosts, journal, orders
 
 PAGE = 2000
@@ -54,34 +54,51 @@ class _Body:
 
 
 def prune(path: Path, *, before_s: float, go_on: Callable[[], bool] = lambda: True) -> Pruned:
+    """Prune a ledger in a file, see `prune_by`. Raises StoreError."""
+    engine = engine_of(path, read_only=False)
+    try:
+        return prune_by(lambda: _transaction(engine, path), str(path), before_s=before_s, go_on=go_on)
+    finally:
+        engine.dispose()
+
+
+def prune_by(
+    transaction: Callable[[], AbstractContextManager[sa.Connection]],
+    where: str,
+    *,
+    before_s: float,
+    go_on: Callable[[], bool] = lambda: True,
+) -> Pruned:
     """Take entries, findings and finished orders away that are older than a wall time, beside a running controller.
 
     What stays whatever its age: the newest entry; hosts, the fleet's record, spools and open orders as they are; the
     entries and findings that open holds, charges, incidents and strikes rest on. Where the journal now begins, its
     chain and the hosts as they were then are kept, so that it can still be checked, rehearsed and reported on.
-    `go_on` is asked after each page; the ledger is whole wherever it ends.
 
-    Raises StoreError, also for a journal that is damaged: it is left as it is, so that nothing hides the damage.
+    Args:
+        transaction: begins one in which nobody else prunes.
+        where: names the ledger in messages.
+        before_s: what is older than this wall time goes.
+        go_on: asked after each page; the ledger is whole wherever it ends.
+
+    Raises:
+        StoreError: also for a journal that is damaged: it is left as it is, so that nothing hides the damage.
     """
-    engine = engine_of(path, read_only=False)
-    try:
-        with _transaction(engine, path) as connection:
-            try:
-                upgrade.check(connection)
-            except StoreError as error:
-                raise StoreError(f"{path}: {error}") from error
-            pinned = _pinned(connection)
-            kept = _sweep(connection, pinned)
-        entries = evidence = carried_out = 0
-        while True:
-            with _transaction(engine, path) as connection:
-                page = _prune_page(connection, path, before_s, pinned)
-            entries, evidence = entries + page.entries, evidence + page.findings
-            carried_out, kept = carried_out + page.orders, kept + page.kept
-            if page.entries + page.kept < PAGE or not go_on():
-                return Pruned(entries=entries, findings=evidence, orders=carried_out, kept=kept)
-    finally:
-        engine.dispose()
+    with transaction() as connection:
+        try:
+            upgrade.check(connection)
+        except StoreError as error:
+            raise StoreError(f"{where}: {error}") from error
+        pinned = _pinned(connection)
+        kept = _sweep(connection, pinned)
+    entries = evidence = carried_out = 0
+    while True:
+        with transaction() as connection:
+            page = _prune_page(connection, where, before_s, pinned)
+        entries, evidence = entries + page.entries, evidence + page.findings
+        carried_out, kept = carried_out + page.orders, kept + page.kept
+        if page.entries + page.kept < PAGE or not go_on():
+            return Pruned(entries=entries, findings=evidence, orders=carried_out, kept=kept)
 
 
 @contextmanager
@@ -124,7 +141,7 @@ def _sweep(connection: sa.Connection, pinned: _Pinned) -> int:
     return _delete(connection, [(row.id, row.at_s) for row in old], pinned)[1]
 
 
-def _prune_page(connection: sa.Connection, path: Path, before_s: float, pinned: _Pinned) -> Pruned:
+def _prune_page(connection: sa.Connection, where: str, before_s: float, pinned: _Pinned) -> Pruned:
     """Take the oldest page of the journal away, up to a time and never its newest entry."""
     begins = connection.execute(sa.select(anchor)).first()
     first = 0 if begins is None else begins.position
@@ -141,9 +158,9 @@ def _prune_page(connection: sa.Connection, path: Path, before_s: float, pinned: 
             follows = codec.follows_anchor(row.body, begins.digest)
         if not follows:
             raise StoreError(
-                f"{path}: entry {row.id} of the journal does not follow from the one before it: not pruned"
+                f"{where}: entry {row.id} of the journal does not follow from the one before it: not pruned"
             )
-        body = _read(path, row.id, row.body)
+        body = _read(where, row.id, row.body)
         if body.at_s >= before_s:
             break
         rows.append((row.id, body.at_s))
@@ -153,14 +170,13 @@ def _prune_page(connection: sa.Connection, path: Path, before_s: float, pinned: 
         record = body.fleet if body.fleet is not None else record
     if not rows or last is None:
         return Pruned(entries=0, findings=0, orders=0, kept=0)
-    for host in stood.values():
-        text = codec.dump_host(host)
-        statement = sqlite_insert(baseline).values(host=host.name, body=text)
-        connection.execute(statement.on_conflict_do_update(index_elements=["host"], set_={"body": text}))
+    on = connection.dialect
+    if stood:
+        rows_of_hosts = [{"host": host.name, "body": codec.dump_host(host)} for host in stood.values()]
+        connection.execute(upsert(on, baseline, "body"), rows_of_hosts)
     cut, at_s = rows[-1]
     values = {"position": cut, "at_s": at_s, "digest": codec.anchor_of(last), "fleet": codec.dump_fleet(record)}
-    statement = sqlite_insert(anchor).values(id=1, **values)
-    connection.execute(statement.on_conflict_do_update(index_elements=["id"], set_=values))
+    connection.execute(upsert(on, anchor, *values), [{"id": 1, **values}])
     gone, kept = _delete(connection, rows, pinned)
     done = sa.and_(orders.c.position <= cut, orders.c.done.is_(other=True))
     return Pruned(
@@ -171,11 +187,11 @@ def _prune_page(connection: sa.Connection, path: Path, before_s: float, pinned: 
     )
 
 
-def _read(path: Path, position: int, text: str) -> _Body:
+def _read(where: str, position: int, text: str) -> _Body:
     try:
         return msgspec.json.decode(text, type=_Body)
     except msgspec.MsgspecError as error:
-        raise StoreError(f"{path}: entry {position} of the journal cannot be read: {error}; not pruned") from error
+        raise StoreError(f"{where}: entry {position} of the journal cannot be read: {error}; not pruned") from error
 
 
 def _delete(connection: sa.Connection, rows: list[tuple[int, float]], pinned: _Pinned) -> tuple[int, int]:

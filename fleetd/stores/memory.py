@@ -1,6 +1,7 @@
 """The ledger in memory: the reference that the contract tests hold the databases against."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 
 from fleetd.model.event import FindingReceived, IncidentClosed, JobEnded
 from fleetd.model.fact import Beginning, Fact, FactQuery, fact_of, fleet_summary, is_notable, summary
@@ -21,6 +22,20 @@ JOBS_HEARD_SECONDS = 7200.0
 """How far before the newest entry the ends of jobs are given: Slurm tells them for minutes, Kubernetes for an hour."""
 JOBS_HEARD_KEPT = 100_000
 """And how many of them at most."""
+
+
+class Unshared:
+    """A `Claim` on an order of a ledger that one controller has to itself."""
+
+    def __init__(self, finish: Callable[[str], None]) -> None:
+        self._finish = finish
+
+    def finish(self, result: str) -> None:
+        """Mark the order as carried out. Raises StoreError."""
+        self._finish(result)
+
+    def let_go(self) -> None:
+        """Nobody else could have it."""
 
 
 class MemoryStore:
@@ -78,6 +93,10 @@ class MemoryStore:
         record = self._orders.get(order)
         if record is not None and not record.done:
             self._orders[order] = OrderRecord(order=record.order, done=True, result=result)
+
+    def claim(self, order: OrderId) -> Unshared:
+        """Have an order to oneself: nobody else could."""
+        return Unshared(partial(self.finish_order, order))
 
     def journal(self, *, after: int, limit: int) -> tuple[tuple[int, JournalEntry], ...]:
         """Return entries of the whole fleet after a position, in order."""

@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import sqlalchemy as sa
-from sqlalchemy.dialects.sqlite import insert
+from sqlalchemy.dialects import postgresql, sqlite
 
 from fleetd.model.event import FindingReceived
 from fleetd.model.fact import fleet_summary, is_notable, person_of, summary
@@ -57,7 +57,7 @@ class Rows:
                 "who": person_of(entry.event),
                 "was": fleet_summary(self._record) if entry.host is None else summary(old),
                 "notable": is_notable(entry.event, old, entry.host),
-                "why": entry.why,
+                "why": plain(entry.why),
             }
         )
         if entry.host is not None:
@@ -76,8 +76,9 @@ class Rows:
                 "done": False,
                 "result": "",
                 "body": codec.dump_order(order),
+                "nth": nth,
             }
-            for order in entry.orders
+            for nth, order in enumerate(entry.orders)
         )
 
     def _add_finding(self, entry: JournalEntry, event: FindingReceived) -> None:
@@ -92,24 +93,27 @@ class Rows:
         stood = [{"name": name, "body": codec.dump_host(host)} for name, host in self._changed.items()]
         heard = [{"host": host, "spool": spool, "seq": seq} for (host, spool), seq in self._spools.items()]
         record = [{"id": 1, "body": codec.dump_fleet(self._record)}] if self._record_changed else []
+        on = connection.dialect
         _execute(connection, sa.insert(journal), self._journal)
-        _execute(connection, _UPSERT_HOST, stood)
-        _execute(connection, insert(findings).on_conflict_do_nothing(), self._findings)
-        _execute(connection, _UPSERT_SPOOL, heard)
-        _execute(connection, _UPSERT_FLEET, record)
-        _execute(connection, insert(orders).on_conflict_do_nothing(), self._orders)
+        _execute(connection, upsert(on, hosts, "body"), stood)
+        _execute(connection, upsert(on, findings), self._findings)
+        _execute(connection, upsert(on, spools, "seq"), heard)
+        _execute(connection, upsert(on, fleet, "body"), record)
+        _execute(connection, upsert(on, orders), self._orders)
 
 
-def _upsert(table: sa.Table, *columns: str) -> sa.Executable:
-    """Insert a row, or set these columns of the one with its key."""
-    statement = insert(table)
+def upsert(on: sa.Dialect, table: sa.Table, *columns: str) -> sa.Executable:
+    """Insert a row, or set these columns of the one with its key; without any it stays as it is."""
+    statement = postgresql.insert(table) if on.name == "postgresql" else sqlite.insert(table)
+    if not columns:
+        return statement.on_conflict_do_nothing()
     key = [column.name for column in table.primary_key]
     return statement.on_conflict_do_update(index_elements=key, set_={c: statement.excluded[c] for c in columns})
 
 
-_UPSERT_HOST = _upsert(hosts, "body")
-_UPSERT_SPOOL = _upsert(spools, "seq")
-_UPSERT_FLEET = _upsert(fleet, "body")
+def plain(text: str) -> str:
+    """A sentence as a column takes it: PostgreSQL refuses the zero character, which JSON writes otherwise."""
+    return text.replace("\0", "\ufffd")
 
 
 def _execute(connection: sa.Connection, statement: sa.Executable, rows: Sequence[Row]) -> None:

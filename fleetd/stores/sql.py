@@ -1,44 +1,18 @@
-"""The ledger on SQLAlchemy Core: an SQLite file."""
+"""The ledger in an SQLite file."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 import sqlalchemy as sa
 
-from fleetd.model.event import JobEnded
-from fleetd.model.fact import (
-    Beginning,
-    Fact,
-    FactQuery,
-    beginning_facts,
-    fact_of,
-)
-from fleetd.model.finding import Finding
-from fleetd.model.fleet import FleetRecord
-from fleetd.model.host import Host
-from fleetd.model.ids import FindingId, HostName, OrderId, SpoolId
-from fleetd.model.journal import JournalEntry, OrderRecord, SpoolProgress, StoreImage
-from fleetd.model.order import Quarantine
 from fleetd.ports import StoreError
-from fleetd.stores import codec, upgrade
+from fleetd.stores import upgrade
 from fleetd.stores.file import begin, engine_of, one_line, see_it_is_no_stump, see_it_is_whole
-from fleetd.stores.memory import (
-    JOB_ENDS_KEPT,
-    JOBS_HEARD_KEPT,
-    JOBS_HEARD_SECONDS,
-    QUARANTINES_KEPT,
-    RECENT,
-    RECENT_KEPT,
-)
-from fleetd.stores.rows import Rows
-from fleetd.stores.schema import anchor, baseline, findings, fleet, hosts, journal, orders, spools
-
-_NAMES_AT_ONCE = 500
-"""In one query; SQLite takes up to 32,766."""
+from fleetd.stores.queries import Queries
 
 
-class SqlStore:
+class SqlStore(Queries):
     """A `Store` on an SQLite file: WAL, every commit synced to disk before it returns."""
 
     def __init__(self, path: Path, *, read_only: bool = False, everything: bool = False) -> None:
@@ -52,7 +26,7 @@ class SqlStore:
         if not read_only:
             begin(path)
         see_it_is_no_stump(path)
-        self._engine = engine_of(path, read_only=read_only)
+        super().__init__(engine_of(path, read_only=read_only), where=str(path))
         self._writing = self._engine.execution_options(immediate=True)
         try:
             with self._guarded(write=not read_only) as connection:
@@ -61,7 +35,7 @@ class SqlStore:
                     if read_only:
                         upgrade.check(connection)
                     else:
-                        upgrade.upgrade(connection, path)
+                        upgrade.upgrade(connection, str(path))
                 except StoreError as error:
                     raise type(error)(f"{path}: {error}") from error
         except StoreError:
@@ -76,197 +50,3 @@ class SqlStore:
                 yield connection
         except sa.exc.SQLAlchemyError as error:
             raise StoreError(one_line(self._path, error)) from error
-
-    def load(self) -> StoreImage:
-        """Return what a controller starts from. Raises StoreError."""
-        with self._guarded() as connection:
-            bodies = connection.execute(sa.select(hosts.c.body).order_by(hosts.c.name)).scalars()
-            heard = connection.execute(sa.select(spools).order_by(spools.c.host, spools.c.spool))
-            open_orders = sa.select(orders.c.body).where(orders.c.done.is_(other=False)).order_by(orders.c.position)
-            quarantines = (
-                sa.select(orders.c.issued_at_s, orders.c.host)
-                .where(orders.c.kind == Quarantine.__name__)
-                .order_by(orders.c.position.desc(), orders.c.id.desc())
-                .limit(QUARANTINES_KEPT)
-            )
-            return StoreImage(
-                hosts=tuple(codec.load_host(body) for body in bodies),
-                spools=tuple(
-                    (HostName(row.host), SpoolProgress(spool=SpoolId(row.spool), seq=row.seq)) for row in heard
-                ),
-                open_orders=tuple(codec.load_order(body) for body in connection.execute(open_orders).scalars()),
-                fleet=_fleet(connection),
-                quarantines=tuple(
-                    (row.issued_at_s, HostName(row.host)) for row in reversed(list(connection.execute(quarantines)))
-                ),
-                recent=_newest(connection, RECENT, RECENT_KEPT),
-                job_ends=_newest(connection, (JobEnded,), JOB_ENDS_KEPT),
-                jobs_heard=_jobs_heard(connection),
-            )
-
-    def commit(self, entries: Sequence[JournalEntry]) -> None:
-        """Write the entries in one transaction. Raises StoreError; then nothing of them is written."""
-        newest = sa.select(journal.c.id, journal.c.body).order_by(journal.c.id.desc()).limit(1)
-        with self._guarded(write=True) as connection:
-            last = connection.execute(newest).first()
-            rows = Rows(
-                position=0 if last is None else last.id,
-                last=None if last is None else last.body,
-                record=_fleet(connection),
-                stood=_hosts(connection, sorted({entry.host.name for entry in entries if entry.host is not None})),
-            )
-            for entry in entries:
-                rows.add(entry)
-            rows.write(connection)
-
-    def finding_known(self, finding: FindingId) -> bool:
-        """Whether the finding was committed and is not pruned yet. Raises StoreError."""
-        with self._guarded() as connection:
-            query = sa.select(sa.literal(1)).where(findings.c.id == finding)
-            return connection.execute(query).scalar() is not None
-
-    def finish_order(self, order: OrderId, result: str) -> None:
-        """Mark an order as carried out; the first result stays. Raises StoreError."""
-        with self._guarded(write=True) as connection:
-            is_open = sa.and_(orders.c.id == order, orders.c.done.is_(other=False))
-            connection.execute(sa.update(orders).where(is_open).values(done=True, result=result))
-
-    def journal(self, *, after: int, limit: int) -> tuple[tuple[int, JournalEntry], ...]:
-        """Return entries of the whole fleet after a position, in order, from where the journal begins.
-
-        Raises StoreError, also for an entry that does not follow from the one before it.
-        """
-        with self._guarded() as connection:
-            begins = connection.execute(sa.select(anchor.c.position, anchor.c.digest)).first()
-            first = begins.position if begins is not None else 0
-            after = max(after, first)
-            query = sa.select(journal.c.id, journal.c.body).where(journal.c.id > after).order_by(journal.c.id)
-            before = connection.execute(sa.select(journal.c.body).where(journal.c.id == after)).scalar()
-            rows = [(row.id, row.body) for row in connection.execute(query.limit(limit))]
-        entries = []
-        for position, body in rows:
-            if begins is not None and position == first + 1:
-                follows = codec.follows_anchor(body, begins.digest)
-            else:
-                follows = codec.follows(body, before)
-            if not follows:
-                raise StoreError(
-                    f"{self._path}: entry {position} of the journal does not follow from the one before it"
-                )
-            entries.append((position, codec.load_entry(body)))
-            before = body
-        return tuple(entries)
-
-    def beginning(self) -> Beginning:
-        """Where the journal begins, and how things stood then. Raises StoreError."""
-        with self._guarded() as connection:
-            row = connection.execute(sa.select(anchor)).first()
-            if row is None:
-                return Beginning()
-            bodies = connection.execute(sa.select(baseline.c.body).order_by(baseline.c.host)).scalars()
-            return Beginning(
-                position=row.position,
-                at_s=row.at_s,
-                hosts=tuple(codec.load_host(body) for body in bodies),
-                fleet=codec.load_fleet(row.fleet),
-            )
-
-    def facts(self, query: FactQuery) -> tuple[Fact, ...]:
-        """Return what the entries asked for say in short, in their order. Raises StoreError.
-
-        Notable facts from before the first position begin with those of the hosts where the journal begins.
-        """
-        beginning = self.beginning() if query.notable and query.after == 0 else Beginning()
-        chosen = sa.select(journal.c.id, journal.c.body, journal.c.was).order_by(journal.c.id).limit(query.limit)
-        chosen = chosen.where(*_conditions(query, after=max(query.after, beginning.position)))
-        with self._guarded() as connection:
-            rows = list(connection.execute(chosen))
-        found = (fact_of(row.id, codec.load_entry(row.body), row.was or "") for row in rows)
-        return (*beginning_facts(beginning), *found)
-
-    def history(self, host: HostName, *, limit: int) -> tuple[JournalEntry, ...]:
-        """Return the newest entries of one host, oldest first. Raises StoreError."""
-        query = sa.select(journal.c.body).where(journal.c.host == host).order_by(journal.c.id.desc()).limit(limit)
-        with self._guarded() as connection:
-            return tuple(codec.load_entry(body) for body in list(connection.execute(query).scalars())[::-1])
-
-    def reasons(self, host: HostName, *, limit: int) -> tuple[tuple[float, str], ...]:
-        """Return when and why the newest entries of one host were decided, oldest first. Raises StoreError."""
-        decided = sa.select(journal.c.at_s, journal.c.why).where(journal.c.host == host)
-        with self._guarded() as connection:
-            rows = list(connection.execute(decided.order_by(journal.c.id.desc()).limit(limit)))
-        if any(row.why is None for row in rows):  # an upgrade could not read it
-            raise StoreError(f"{self._path}: the journal of {host} holds an entry that cannot be read")
-        return tuple((row.at_s, row.why) for row in reversed(rows))
-
-    def findings(self, host: HostName, *, limit: int) -> tuple[Finding, ...]:
-        """Return the newest findings of one host, newest first. Raises StoreError."""
-        newest = findings.c.position.desc()
-        query = sa.select(findings.c.body).where(findings.c.host == host).order_by(newest).limit(limit)
-        with self._guarded() as connection:
-            return tuple(codec.load_finding(body) for body in connection.execute(query).scalars())
-
-    def orders(self, host: HostName, *, limit: int) -> tuple[OrderRecord, ...]:
-        """Return the newest orders of one host, oldest first. Raises StoreError."""
-        newest = orders.c.position.desc()
-        query = sa.select(orders).where(orders.c.host == host).order_by(newest).limit(limit)
-        with self._guarded() as connection:
-            rows = list(connection.execute(query))
-        return tuple(
-            OrderRecord(order=codec.load_order(row.body), done=row.done, result=row.result) for row in reversed(rows)
-        )
-
-    def close(self) -> None:
-        """Close the file; idempotent."""
-        self._engine.dispose()
-
-
-def _conditions(query: FactQuery, *, after: int) -> Iterator[sa.ColumnElement[bool]]:
-    yield journal.c.id > after
-    if query.notable:
-        yield sa.text("notable")  # type: ignore[misc]  # as the index has it
-    if query.people:
-        yield journal.c.who.is_not(None)
-    if query.since_s is not None:
-        yield journal.c.at_s >= query.since_s
-    if query.until_s is not None:
-        yield journal.c.at_s < query.until_s
-    for column, wanted in ((journal.c.host, query.host), (journal.c.who, query.who), (journal.c.kind, query.event)):
-        if wanted is not None:
-            yield column == wanted
-
-
-def _hosts(connection: sa.Connection, names: Sequence[HostName]) -> dict[HostName, Host]:
-    """Those of the hosts that are known."""
-    found: dict[HostName, Host] = {}
-    for start in range(0, len(names), _NAMES_AT_ONCE):
-        some = hosts.c.name.in_(names[start : start + _NAMES_AT_ONCE])
-        for body in connection.execute(sa.select(hosts.c.body).where(some)).scalars():
-            host = codec.load_host(body)
-            found[host.name] = host
-    return found
-
-
-def _fleet(connection: sa.Connection) -> FleetRecord:
-    body = connection.execute(sa.select(fleet.c.body)).scalar()
-    return FleetRecord() if body is None else codec.load_fleet(body)
-
-
-def _newest(connection: sa.Connection, kinds: tuple[type, ...], limit: int) -> tuple[JournalEntry, ...]:
-    """The newest journal entries on events of these kinds, oldest first."""
-    named = journal.c.kind.in_([kind.__name__ for kind in kinds])
-    query = sa.select(journal.c.body).where(named).order_by(journal.c.id.desc()).limit(limit)
-    return tuple(codec.load_entry(body) for body in reversed(list(connection.execute(query).scalars())))
-
-
-def _jobs_heard(connection: sa.Connection) -> tuple[JobEnded, ...]:
-    """The ends of jobs of the journal's last hours, oldest first."""
-    newest_s = connection.execute(sa.select(sa.func.max(journal.c.at_s))).scalar()
-    if newest_s is None:
-        return ()
-    late = journal.c.at_s >= newest_s - JOBS_HEARD_SECONDS
-    # Not the smallest id: for that SQLite would read the whole journal from its beginning.
-    first = connection.execute(sa.select(journal.c.id).where(late).order_by(journal.c.at_s).limit(1)).scalar()
-    ended = sa.and_(journal.c.kind == JobEnded.__name__, journal.c.id >= first)
-    query = sa.select(journal.c.body).where(ended).order_by(journal.c.id.desc()).limit(JOBS_HEARD_KEPT)
-    return tuple(codec.load_job_end(body) for body in reversed(list(connection.execute(query).scalars())))

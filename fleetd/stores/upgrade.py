@@ -26,7 +26,7 @@ def head() -> str:
 
 
 def schema_of(connection: sa.Connection) -> str | None:
-    """The schema of a ledger; None for an empty file. Raises StoreError for one that is none of ours."""
+    """The schema of a ledger; None for an empty one. Raises StoreError for one that is none of ours."""
     tables = set(sa.inspect(connection).get_table_names())
     if "meta" in tables and "alembic_version" not in tables:
         version = connection.execute(sa.text("SELECT schema_version FROM meta")).scalar()
@@ -35,7 +35,8 @@ def schema_of(connection: sa.Connection) -> str | None:
         return f"{version:04d}"
     found = MigrationContext.configure(connection).get_current_revision()
     if found is None and tables:
-        raise StoreError("a database of another program: name another file")
+        another = "file" if connection.dialect.name == "sqlite" else "database or schema"
+        raise StoreError(f"a database of another program: name another {another}")
     return found
 
 
@@ -51,8 +52,8 @@ def check(connection: sa.Connection) -> None:
         raise OtherSchema(_mismatch(found))
 
 
-def upgrade(connection: sa.Connection, path: Path) -> None:
-    """Make the tables of an empty file, or bring an older ledger forward. Raises StoreError when it is a newer one.
+def upgrade(connection: sa.Connection, where: str) -> None:
+    """Make the tables of an empty ledger, or bring an older one forward. Raises StoreError when it is a newer one.
 
     The connection is in a transaction, which the caller commits.
     """
@@ -74,7 +75,7 @@ def upgrade(connection: sa.Connection, path: Path) -> None:
     except CommandError as error:
         raise StoreError(f"its schema {found} cannot be upgraded: {error}") from error
     if found is not None:
-        _log.warning("ledger_upgraded", path=str(path), schema_was=found, schema=ours, back="only by a backup")
+        _log.warning("ledger_upgraded", path=where, schema_was=found, schema=ours, back="only by a backup")
 
 
 def _mismatch(found: str) -> str:

@@ -8,9 +8,10 @@ import structlog
 
 from fleetd.model.ids import HostName
 from fleetd.pb.v1 import agent_pb2, agent_pb2_grpc
-from fleetd.ports import AgentDoor, Clock, Peer, Refused, StoreError
+from fleetd.ports import AgentDoor, Clock, NotJudge, Peer, Refused, StoreError
 from fleetd.uplink.agent_session import Context, GoneError, Session, SlowError, read, refused, say, taken_over
 from fleetd.uplink.buckets import Buckets
+from fleetd.uplink.channel import STANDS_BY
 from fleetd.uplink.config import ServerConfig
 from fleetd.uplink.doors import DoorCalls
 from fleetd.uplink.hello_codec import hello_from_pb
@@ -103,6 +104,8 @@ class AgentLink(agent_pb2_grpc.AgentLinkServicer):
         except TimeoutError:
             hello_s = self._config.hello_seconds
             await context.abort(grpc.StatusCode.DEADLINE_EXCEEDED, f"no hello within {hello_s:g} s")
+        except NotJudge as error:
+            await context.abort(grpc.StatusCode.UNAVAILABLE, clean(str(error)), STANDS_BY)
         except StoreError as error:
             _log.error("agent_not_served", peer=context.peer(), why=str(error))
             await context.abort(grpc.StatusCode.INTERNAL, f"the controller cannot store: {clean(str(error))}")

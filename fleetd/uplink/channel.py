@@ -1,5 +1,8 @@
 """A client's channel to the controller, and its failures in one line each."""
 
+from collections.abc import Iterable
+from typing import Any
+
 import grpc
 
 from fleetd.ports import Refused, UplinkError
@@ -11,6 +14,13 @@ END_OF_STREAM: object = grpc.aio.EOF  # type: ignore[attr-defined]  # the stub f
 """What reading a stream gives when the other side has ended it."""
 
 _DETAILS_CHARS = 200
+
+STANDS_BY = (("fleetd-stands-by", "1"),)
+"""Goes with the answer of a controller that is not the judge: nothing was done, another one is to be asked."""
+
+
+class StandsByError(UplinkError):
+    """The controller answered that another one is the judge."""
 
 
 def open_channel(
@@ -52,6 +62,8 @@ def failure(error: grpc.aio.AioRpcError, address: str, *, secure: bool) -> Uplin
     match error.code():
         case grpc.StatusCode.PERMISSION_DENIED | grpc.StatusCode.FAILED_PRECONDITION | grpc.StatusCode.UNAUTHENTICATED:
             return Refused(details)
+        case grpc.StatusCode.UNAVAILABLE if _stands_by(error):
+            return StandsByError(f"{address}: {details}")
         case grpc.StatusCode.UNAVAILABLE:
             return UplinkError(_unavailable(details, address, secure=secure))
         case grpc.StatusCode.RESOURCE_EXHAUSTED:
@@ -60,6 +72,11 @@ def failure(error: grpc.aio.AioRpcError, address: str, *, secure: bool) -> Uplin
             return UplinkError(f"the controller at {address} does not answer: look at its log, or try again")
         case code:
             return UplinkError(f"the connection to the controller at {address} failed ({code.name}: {details})")
+
+
+def _stands_by(error: grpc.aio.AioRpcError) -> bool:
+    said: Iterable[Any] = error.trailing_metadata() or ()  # pairs, whatever the stub says
+    return any(tuple(pair) in STANDS_BY for pair in said)
 
 
 def _unavailable(details: str, address: str, *, secure: bool) -> str:

@@ -1,4 +1,4 @@
-"""The `Uplink` port over gRPC: one stream to the controller, reconnected for ever with bounded back-off.
+"""The `Uplink` port over gRPC: one stream to the controller that judges, reconnected for ever with bounded back-off.
 
 Always true: findings are sent in the order of the spool, a bounded number of them unacknowledged, and forgotten only
 after the controller has acknowledged them; an order is confirmed only after the agent has it on disk.
@@ -6,6 +6,7 @@ after the controller has acknowledged them; an order is confirmed only after the
 
 import random
 from collections.abc import Awaitable, Callable
+from dataclasses import replace
 
 import grpc
 import structlog
@@ -15,7 +16,7 @@ from fleetd.model.order import RecallBurnin, RunBurnin
 from fleetd.model.telemetry import GpuSample
 from fleetd.pb.v1.agent_pb2_grpc import AgentLinkStub
 from fleetd.ports import Clock, PortError, PowerLine, Refused, Spool, UplinkError
-from fleetd.uplink.channel import failure, open_channel
+from fleetd.uplink.channel import StandsByError, failure, open_channel
 from fleetd.uplink.config import UplinkConfig
 from fleetd.uplink.stream import Agent, AgentStream, DrainedError
 from fleetd.uplink.wire import MAX_MESSAGE_BYTES, clean
@@ -41,6 +42,7 @@ class GrpcUplink:
         self._clock = clock
         self._rng = rng
         self._connected = False
+        self._address = config.addresses[0]
         self.connects_total = 0
         """Connections that the controller welcomed."""
         self.failures_total = 0
@@ -76,49 +78,60 @@ class GrpcUplink:
             on_welcome=self._welcomed,
             on_unsendable=self._unsendable,
         )
-        failures = 0
+        addresses, at = self._config.addresses, 0
+        failures = 0  # in a row; a round is one at each address
         while True:
+            address = self._address = addresses[at % len(addresses)]
             connects, began_s = self.connects_total, self._clock.elapsed_s()
             try:
-                await self._connect(agent)
+                await self._connect(agent, replace(self._config, address=address), address)
             except Refused as refused:
                 wait_s = self._jitter(self._config.refused_seconds)
                 self._failed(str(refused))
-                _log.error("uplink_refused", controller=self._config.address, why=str(refused), retry_seconds=wait_s)
+                _log.error("uplink_refused", controller=address, why=str(refused), retry_seconds=wait_s)
             except DrainedError as drained:
                 failures = 0
                 wait_s = self._jitter(min(max(drained.retry_after_s, 0.0), _DRAIN_MAX_S))
                 self.last_error = str(drained)
-                _log.info("uplink_drained", controller=self._config.address, why=str(drained), retry_seconds=wait_s)
+                _log.info("uplink_drained", controller=address, why=str(drained), retry_seconds=wait_s)
             except PortError as error:
-                # Only a connection that held counts as a recovery: one that breaks at once is as bad as none.
                 lasted_s = self._clock.elapsed_s() - began_s
-                held = self.connects_total > connects and lasted_s >= self._config.retry_max_seconds
+                held = self.connects_total > connects and lasted_s >= self._longest_s(failures)
                 failures = 1 if held else failures + 1
-                wait_s = self._backoff_s(failures)
+                rounds = failures // len(addresses)
+                wait_s = 0.0 if failures % len(addresses) else self._backoff_s(rounds)
                 self._failed(str(error))
-                _log.warning("uplink_lost", controller=self._config.address, why=str(error), retry_seconds=wait_s)
+                log = _log.info if isinstance(error, StandsByError) else _log.warning
+                log("uplink_lost", controller=address, why=str(error), retry_seconds=wait_s)
             finally:
                 self._connected = False
+            at += 1
             await self._clock.sleep_s(wait_s)
 
-    async def _connect(self, agent: Agent) -> None:
+    def _longest_s(self, failures: int) -> float:
+        """How long a connection must last to count as a recovery: as long as the wait that it would otherwise end in.
+
+        One that breaks at once is as bad as none: else a fleet would come back without any pause.
+        """
+        doublings = min(failures // len(self._config.addresses), 30)
+        return min(self._config.retry_max_seconds, self._config.retry_first_seconds * 2.0**doublings)
+
+    async def _connect(self, agent: Agent, config: UplinkConfig, address: str) -> None:
         """Serve one connection. Ends by raising PortError or Refused, or by being cancelled."""
-        config = self._config
-        channel = open_channel(config.address, config.tls, receive_max_bytes=MAX_MESSAGE_BYTES)
+        channel = open_channel(address, config.tls, receive_max_bytes=MAX_MESSAGE_BYTES)
         try:
             await AgentStream(AgentLinkStub(channel).Connect(None), agent, config=config, clock=self._clock).run()
         except grpc.aio.AioRpcError as error:
-            raise failure(error, config.address, secure=not config.insecure) from error
+            raise failure(error, address, secure=not config.insecure) from error
         except grpc.aio.BaseError as error:
-            raise UplinkError(f"the stream to {config.address} broke: {clean(str(error))}") from error
+            raise UplinkError(f"the stream to {address} broke: {clean(str(error))}") from error
         finally:
             await channel.close(None)
 
     def _welcomed(self) -> None:
         self.connects_total += 1
         self._connected = True
-        _log.info("uplink_connected", controller=self._config.address)
+        _log.info("uplink_connected", controller=self._address)
 
     def _unsendable(self, what: str) -> None:
         self.unsendable_total += 1

@@ -14,6 +14,7 @@ KEEPALIVE_ANSWER_SECONDS = 10.0
 """A line without traffic is tried after the first time; one that does not answer within the second is dead."""
 
 DEFAULT_ADDRESS = "127.0.0.1:7443"
+_ADDRESSES_MAX = 16
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -92,8 +93,9 @@ def is_loopback(host: str) -> bool:
 class UplinkConfig:
     """The agent's line to its controller."""
 
-    address: str = DEFAULT_ADDRESS
-    """`HOST:PORT` of the controller; the name must be one of those in its certificate."""
+    address: str | tuple[str, ...] = DEFAULT_ADDRESS
+    """`HOST:PORT` of the controller, or a list of those that share a ledger; each name must be one of those in the
+    controller's certificate. They are tried in turn until one takes us: the judge."""
     ca: str | None = None
     cert: str | None = None
     key: str | None = None
@@ -104,7 +106,8 @@ class UplinkConfig:
     """How long the controller may take to answer the hello, and to acknowledge a finding: then it is tried anew."""
     retry_first_seconds: float = 0.5
     retry_max_seconds: float = 30.0
-    """The wait between attempts doubles from the first to the maximum, and is drawn from its upper half."""
+    """The wait after every controller was tried doubles from the first to the maximum, and is drawn from its upper
+    half; between two of one round there is none."""
     refused_seconds: float = 60.0
     """The wait after the controller has said no: somebody has to change something first."""
     renew: bool = False
@@ -113,7 +116,10 @@ class UplinkConfig:
 
     def __post_init__(self) -> None:
         """Refuse what cannot work. Raises ValueError."""
-        _check_link(self, self.address, "address")
+        if not 1 <= len(self.addresses) <= _ADDRESSES_MAX or len(set(self.addresses)) < len(self.addresses):
+            raise ValueError(f"address: name from 1 to {_ADDRESSES_MAX} controllers, each once")
+        for address in self.addresses:
+            _check_link(self, address, "address")
         _check_positive(
             self,
             "telemetry_interval_seconds",
@@ -129,13 +135,19 @@ class UplinkConfig:
     def slowest_return_seconds(self) -> float:
         """How long an agent may need at most after a short break: to see it, for its longest wait, for the answer."""
         seen = KEEPALIVE_SECONDS + KEEPALIVE_ANSWER_SECONDS
-        return seen + max(self.retry_max_seconds, self.refused_seconds) + self.answer_seconds
+        answers = self.answer_seconds * len(self.addresses)
+        return seen + max(self.retry_max_seconds, self.refused_seconds) + answers
+
+    @property
+    def addresses(self) -> tuple[str, ...]:
+        """The controllers, in the order in which they are tried."""
+        return (self.address,) if isinstance(self.address, str) else self.address
 
     @property
     def tls(self) -> TlsFiles | None:
         """The files for mutual TLS; None: plain text. Raises UplinkError."""
         return tls_files(
-            self.address, ca=self.ca, cert=self.cert, key=self.key, insecure=self.insecure, where="address"
+            self.addresses[0], ca=self.ca, cert=self.cert, key=self.key, insecure=self.insecure, where="address"
         )
 
 
@@ -191,6 +203,7 @@ class DeskConfig:
     """How an operator's command reaches the controller. Checked when it is used: it comes from a command line."""
 
     address: str = DEFAULT_ADDRESS
+    """`HOST:PORT`, or several with commas between them: of controllers that share a ledger the judge is asked."""
     ca: str | None = None
     cert: str | None = None
     key: str | None = None
@@ -200,11 +213,18 @@ class DeskConfig:
     """How long the controller may take to answer."""
 
     @property
+    def addresses(self) -> tuple[str, ...]:
+        """The controllers, in the order in which they are asked."""
+        return tuple(self.address.replace(" ", "").split(","))
+
+    @property
     def tls(self) -> TlsFiles | None:
         """The files for mutual TLS; None: plain text. Raises UplinkError."""
-        return tls_files(
-            self.address, ca=self.ca, cert=self.cert, key=self.key, insecure=self.insecure, where="controller"
-        )
+        for address in self.addresses:
+            files = tls_files(
+                address, ca=self.ca, cert=self.cert, key=self.key, insecure=self.insecure, where="controller"
+            )
+        return files
 
 
 def _check_link(config: UplinkConfig | ServerConfig, address: str, where: str) -> None:

@@ -19,7 +19,7 @@ from fleetd.model.telemetry import GpuSample
 from fleetd.pb.v1 import desk_pb2, identity_pb2
 from fleetd.pb.v1.desk_pb2_grpc import DeskStub
 from fleetd.pb.v1.identity_pb2_grpc import IdentityStub
-from fleetd.ports import AlertsTaken, Token
+from fleetd.ports import AlertsTaken, Refused, Token, UplinkError
 from fleetd.uplink.channel import failure, open_channel
 from fleetd.uplink.codec import finding_from_pb
 from fleetd.uplink.config import DeskConfig
@@ -55,12 +55,30 @@ class DeskClient:
     def __init__(self, config: DeskConfig) -> None:
         self._config = config
         self._channel: grpc.aio.Channel | None = None
+        self._address = ""
+        self._not_asked: list[str] = []  # why each other controller was not; bounded by the addresses
 
     async def __aenter__(self) -> Self:
-        """Open the channel. Raises UplinkError on an unusable address or file."""
-        config = self._config
-        self._channel = open_channel(config.address, config.tls, receive_max_bytes=_RECEIVE_MAX_BYTES)
-        return self
+        """Open the channel; of several addresses, to the judge. Raises UplinkError on an unusable address or file."""
+        for address in self._config.addresses:
+            self._address = address
+            self._channel = open_channel(address, self._config.tls, receive_max_bytes=_RECEIVE_MAX_BYTES)
+            if len(self._config.addresses) == 1 or await self._judges():
+                return self
+            await self._channel.close(None)
+        said = "; ".join(self._not_asked)
+        raise UplinkError(f"no controller judges: try again ({said})")
+
+    async def _judges(self) -> bool:
+        """Whether this is the one to ask; decided before anything is asked for that may not be done twice."""
+        try:
+            await self.fleet()
+        except UplinkError as error:
+            self._not_asked.append(str(error))
+            return False
+        except Refused:
+            pass  # it is the judge's to refuse
+        return True
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
@@ -216,7 +234,7 @@ class DeskClient:
         try:
             return await method(request, timeout=self._config.answer_seconds)
         except grpc.aio.AioRpcError as error:
-            raise failure(error, self._config.address, secure=not self._config.insecure) from error
+            raise failure(error, self._address, secure=not self._config.insecure) from error
 
 
 def _host(word: str) -> str:

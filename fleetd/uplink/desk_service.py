@@ -7,7 +7,8 @@ import grpc
 
 from fleetd.model.ids import GpuId, HostName
 from fleetd.pb.v1 import desk_pb2, desk_pb2_grpc
-from fleetd.ports import DeskDoor, Peer, Refused, StoreError
+from fleetd.ports import DeskDoor, NotJudge, Peer, Refused, StoreError
+from fleetd.uplink.channel import STANDS_BY
 from fleetd.uplink.codec import finding_to_pb
 from fleetd.uplink.desk_codec import DRAINS, host_to_pb
 from fleetd.uplink.doors import DoorCalls
@@ -291,6 +292,8 @@ class DeskService(desk_pb2_grpc.DeskServicer):
             await context.abort(grpc.StatusCode.FAILED_PRECONDITION, clean(str(error)))
         except CodecError as error:
             await context.abort(grpc.StatusCode.INVALID_ARGUMENT, clean(str(error)))
+        except NotJudge as error:
+            await context.abort(grpc.StatusCode.UNAVAILABLE, clean(str(error)), STANDS_BY)
         except StoreError as error:
             await context.abort(grpc.StatusCode.INTERNAL, clean(str(error)))
 

@@ -94,6 +94,10 @@ class Server:
         """Wait for ever. Raises what a door raised and should not have: a bug, which ends the process."""
         await asyncio.shield(self._calls.bug)
 
+    def turn_away(self, why: str) -> None:
+        """End every session, and go on listening: the agents ask another controller at once."""
+        self._link.drain(why, 0.0)
+
     async def stop(self, *, why: str = "the controller restarts", grace_s: float = 1.0) -> None:
         """Send the agents away and end: no door is called afterwards. Idempotent.
 

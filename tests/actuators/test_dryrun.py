@@ -33,6 +33,14 @@ def test_an_order_is_recorded_once_however_often_it_comes(tmp_path: Path) -> Non
     assert _recorded(path) == ["h01/1/quarantine"]
 
 
+def test_controllers_that_share_a_record_record_an_order_once(tmp_path: Path) -> None:
+    path = tmp_path / "orders.jsonl"
+    first, second = (DryRun(path, run_blocking=run_blocking) for _ in range(2))
+    for number, actuator in enumerate([first, second, second, first, first, second]):
+        asyncio.run(actuator.carry_out(_order(number // 2)))
+    assert _recorded(path) == [f"h01/{number}/quarantine" for number in range(3)]
+
+
 @pytest.mark.parametrize("cut", range(1, 60, 7))
 def test_a_write_cut_by_a_crash_counts_as_not_written(tmp_path: Path, cut: int) -> None:
     path = tmp_path / "orders.jsonl"

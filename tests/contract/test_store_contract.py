@@ -45,14 +45,21 @@ from fleetd.model.order import Drain, Notify, Order, Quarantine, Release, RunBur
 from fleetd.ports import Store, StoreError
 from fleetd.stores import codec
 from fleetd.stores.memory import MemoryStore
+from fleetd.stores.postgres import PgStore
 from fleetd.stores.sql import SqlStore
 
 GPU = Gpu(gpu=GpuId("GPU-1"), index=0, vendor="sim", sku="simulated", pci_address=None)
 
 
-@pytest.fixture(params=["memory", "sqlite"])
+@pytest.fixture(params=["memory", "sqlite", "postgres"])
 def store(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Store]:
-    opened: Store = MemoryStore() if request.param == "memory" else SqlStore(tmp_path / "fleet.db")
+    opened: Store
+    if request.param == "memory":
+        opened = MemoryStore()
+    elif request.param == "sqlite":
+        opened = SqlStore(tmp_path / "fleet.db")
+    else:
+        opened = PgStore(request.getfixturevalue("postgres").place())
     yield opened
     opened.close()
 
@@ -335,6 +342,41 @@ def test_facts_are_found_by_person_time_host_and_weight(store: Store) -> None:
     assert positions(host=HostName("h02")) == []
     assert positions(limit=2) == [1, 2]
     assert store.beginning() == Beginning()
+
+
+def test_orders_of_one_decision_keep_their_order(store: Store) -> None:
+    given = tuple(Release(id=OrderId(f"h01/{n}/x"), host=HostName("h01"), issued_at_s=1.0, why="w") for n in (9, 10, 8))
+    store.commit([_entry(_received(_burnin()), *given)])
+    assert store.load().open_orders == given
+    assert [record.order for record in store.orders(HostName("h01"), limit=2)] == list(given[1:])
+
+
+def test_a_claimed_order_is_carried_out_or_stays_open(store: Store) -> None:
+    store.commit([_entry(_received(_burnin()), QUARANTINE, RELEASE)])
+    left, done = store.claim(QUARANTINE.id), store.claim(RELEASE.id)
+    assert left is not None
+    assert done is not None
+    left.let_go()
+    done.finish("done\0 or so")
+    done.let_go()
+    assert store.load().open_orders == (QUARANTINE,)
+    assert [record.done for record in store.orders(HostName("h01"), limit=9)] == [False, True]
+
+
+def test_no_text_breaks_a_ledger(store: Store) -> None:
+    why = "zero \0, quotes '\"\\, %s :x, \u2028 and \U0001f600"
+    entry = _entry(_received(replace(_burnin(), why=why)), replace(QUARANTINE, why=why), why=why)
+    store.commit([entry])
+    assert store.history(HostName("h01"), limit=9) == (entry,)
+    assert store.load().open_orders == entry.orders
+    ((_, said),) = store.reasons(HostName("h01"), limit=9)
+    assert said in {why, why.replace("\0", "\ufffd")}
+
+
+def test_hosts_are_in_the_order_of_their_names_bytes(store: Store) -> None:
+    names = ["h_1", "h-1", "H1", "h1", "h10", "h1.a"]
+    store.commit([_entry(_received(_burnin(name, name)), host=name) for name in names])
+    assert [host.name for host in store.load().hosts] == sorted(names)
 
 
 def test_hosts_do_not_see_each_other(store: Store) -> None:

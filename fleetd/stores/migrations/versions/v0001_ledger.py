@@ -6,13 +6,15 @@ from alembic import op
 revision = "0001"
 down_revision = None
 
+_COUNT = sa.BigInteger().with_variant(sa.Integer(), "sqlite")
+
 
 def upgrade() -> None:
     """Make the tables of an empty file."""
     op.create_table("hosts", sa.Column("name", sa.Text, primary_key=True), sa.Column("body", sa.Text))
     op.create_table(
         "journal",
-        sa.Column("id", sa.Integer, primary_key=True, autoincrement=True),
+        sa.Column("id", _COUNT, primary_key=True, autoincrement=False),
         sa.Column("host", sa.Text),
         sa.Column("kind", sa.Text, nullable=False),
         sa.Column("body", sa.Text, nullable=False),
@@ -22,7 +24,7 @@ def upgrade() -> None:
     op.create_table(
         "findings",
         sa.Column("id", sa.Text, primary_key=True),
-        sa.Column("position", sa.Integer, nullable=False),
+        sa.Column("position", _COUNT, nullable=False),
         sa.Column("host", sa.Text, nullable=False),
         sa.Column("body", sa.Text, nullable=False),
     )
@@ -31,13 +33,15 @@ def upgrade() -> None:
         "spools",
         sa.Column("host", sa.Text, primary_key=True),
         sa.Column("spool", sa.Text, primary_key=True),
-        sa.Column("seq", sa.Integer, nullable=False),
+        sa.Column("seq", _COUNT, nullable=False),
     )
-    op.create_table("fleet", sa.Column("id", sa.Integer, primary_key=True), sa.Column("body", sa.Text))
+    op.create_table(
+        "fleet", sa.Column("id", sa.Integer, primary_key=True, autoincrement=False), sa.Column("body", sa.Text)
+    )
     op.create_table(
         "orders",
         sa.Column("id", sa.Text, primary_key=True),
-        sa.Column("position", sa.Integer, nullable=False),
+        sa.Column("position", _COUNT, nullable=False),
         sa.Column("host", sa.Text, nullable=False),
         sa.Column("kind", sa.Text, nullable=False),
         sa.Column("issued_at_s", sa.Float, nullable=False),

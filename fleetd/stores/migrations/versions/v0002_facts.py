@@ -10,6 +10,8 @@ from alembic import op
 revision = "0002"
 down_revision = "0001"
 
+_COUNT = sa.BigInteger().with_variant(sa.Integer(), "sqlite")
+
 _PAGE = 2000
 _ALWAYS = frozenset({"JobEnded"})
 """Kinds that a report counts although no host changes by them, as far as schema 1 had them; overrides are, too."""
@@ -27,15 +29,16 @@ def upgrade() -> None:
         op.add_column("journal", column)
     _fill(op.get_bind())
     op.drop_index("journal_by_host", "journal")
-    op.create_index("journal_by_host", "journal", ["host", "id", "at_s", "why"])
+    beside = ["at_s", "why"] if op.get_context().dialect.name == "sqlite" else []  # PostgreSQL's entries are short
+    op.create_index("journal_by_host", "journal", ["host", "id", *beside])
     op.create_index("findings_by_position", "findings", ["position"])
     op.create_index("journal_by_time", "journal", ["at_s"])
-    op.create_index("journal_by_person", "journal", ["id"], sqlite_where=sa.text("who IS NOT NULL"))
-    op.create_index("journal_notable", "journal", ["id"], sqlite_where=sa.text("notable"))
+    for name, where in (("journal_by_person", sa.text("who IS NOT NULL")), ("journal_notable", sa.text("notable"))):
+        op.create_index(name, "journal", ["id"], sqlite_where=where, postgresql_where=where)
     op.create_table(
         "anchor",
-        sa.Column("id", sa.Integer, primary_key=True),
-        sa.Column("position", sa.Integer, nullable=False),
+        sa.Column("id", sa.Integer, primary_key=True, autoincrement=False),
+        sa.Column("position", _COUNT, nullable=False),
         sa.Column("at_s", sa.Float, nullable=False),
         sa.Column("digest", sa.Text, nullable=False),
         sa.Column("fleet", sa.Text, nullable=False),
