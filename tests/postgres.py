@@ -13,7 +13,7 @@ from typing import Any, Self
 
 import psycopg
 
-from fleetd.loopback import free_port
+from fleetd.loopback import free_ports
 from fleetd.stores.place import PgPlace
 
 _OWNER = "postgres"
@@ -55,7 +55,7 @@ class Cluster:
         assert BINARIES is not None
         # Not below pytest's folders: they are root's, and their names are too long for a socket.
         self.folder = Path(tempfile.mkdtemp(prefix="pg-"))
-        self.port = free_port()
+        (self.port,) = free_ports(1)
         self._numbers = count(1)
         self._user = _user()
         if os.geteuid() == 0:

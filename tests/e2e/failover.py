@@ -19,7 +19,7 @@ import yaml
 from fleetd.burner import LEASH
 from fleetd.compose import keeping
 from fleetd.config.shipped import policy_path
-from fleetd.loopback import free_port
+from fleetd.loopback import free_ports
 from fleetd.model.finding import BurninEnded, DeviceFault, FaultClass, Scope, Severity, Verdict
 from fleetd.model.host import Gpu, Hello, Place
 from fleetd.model.ids import BootId, FindingId, GpuId, HostName
@@ -133,7 +133,7 @@ class Failover:
         self._place = cluster.place()
         schema = self._place.url.rpartition("%3D")[2]
         self._cables = [Cable(cluster.port) for _ in range(CONTROLLERS)]
-        self._ports = [free_port() for _ in range(CONTROLLERS)]
+        self._ports = free_ports(CONTROLLERS)
         self._record = folder / "orders.jsonl"
         self._record.touch()
         policy = yaml.safe_load(policy_path("default").read_text())

@@ -20,7 +20,7 @@ def test_while_judges_die_nothing_is_lost_and_nothing_is_done_twice(tmp_path: Pa
         outcome = asyncio.run(troubled(failover, troubles=5, every_s=4.0, per_second=20.0))
     print(  # noqa: T201 - the figure is asked for
         f"{outcome.findings} findings, {outcome.kills} kills, {outcome.cuts} cuts, {outcome.terms} terms: finding to "
-        f"order p50 {outcome.latency_s(0.5):.2f} s, p99 {outcome.latency_s(0.99):.2f} s, max {outcome.latency_s(1):.2f} s"
+        f"order p50 {outcome.latency_s(0.5):.2f} s, p99 {outcome.latency_s(0.99):.2f} s, most {outcome.latency_s(1):.1f} s"
     )
     assert outcome.wrong == (), failover.logs()
     assert (outcome.kills, outcome.cuts) == (3, 2)

@@ -12,7 +12,7 @@ from structlog.testing import capture_logs
 
 from fleetd.config.files import load_agent
 from fleetd.config.strict import ConfigError
-from fleetd.loopback import free_port
+from fleetd.loopback import free_ports
 from fleetd.ports import NotJudge, UplinkError
 from fleetd.system import RealClock
 from fleetd.uplink.client import GrpcUplink
@@ -78,7 +78,7 @@ class Three:
             server = await serve(config, agents=door, desk=StandByDesk(door))
             stack.push_async_callback(server.stop, grace_s=0)
             self.servers.append(server)
-        ports = [self.servers[0].port, free_port(), self.servers[1].port]
+        ports = [self.servers[0].port, *free_ports(1), self.servers[1].port]
         self.addresses = tuple(f"127.0.0.1:{port}" for port in ports)
 
     def uplink(self, **options: Any) -> GrpcUplink:
