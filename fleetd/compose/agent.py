@@ -20,6 +20,7 @@ from fleetd.agent.peer_gpus import addresses, open_devices
 from fleetd.agent.power_burner import GrantedBurner
 from fleetd.agent.power_lease import PowerLease
 from fleetd.agent.power_outside import PowerOutside
+from fleetd.agent.renewal import Renewal
 from fleetd.agent.sampler import Sampler
 from fleetd.agent.status_client import SOCKET, control_socket, default_socket
 from fleetd.agent.status_document import document
@@ -103,13 +104,7 @@ def build_agent(
         released=lambda: own.attachment.released_s is not None,
         outside=outside,
         lease=lease,
-        renewal=build_renewal(
-            config,
-            host=own.host,
-            clock=clock,
-            rng=entropy(),
-            renewed=own.sampler.inventory_changed.set,  # it connects anew, as when a GPU came or went
-        ),
+        renewal=_renewal(config, own, clock),
     )
     uplink = GrpcUplink(config.uplink, clock=clock, rng=entropy())
     log_watch = _log_watch(config, own, clock, outside.hear)
@@ -139,6 +134,11 @@ def build_agent(
             reloader,
         ),
     )
+
+
+def _renewal(config: AgentConfig, own: Owned, clock: Clock) -> Renewal | None:
+    again = own.sampler.inventory_changed.set  # it connects anew, as when a GPU came or went
+    return build_renewal(config, host=own.host, clock=clock, rng=entropy(), renewed=again)
 
 
 def _wired(
