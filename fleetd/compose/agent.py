@@ -80,9 +80,7 @@ def build_agent(
     restart: Callable[[], None],
     compat: str | None = None,
 ) -> BuiltAgent:
-    """Wire an agent.
-
-    Raises StoreError: its state directory cannot be used; ConfigError: its envelope; UplinkError: its certificate.
+    """Wire an agent. Raises StoreError: its state directory; ConfigError: its envelope; UplinkError: its certificate.
 
     Args:
         config: as it was read from `path`.
@@ -109,12 +107,10 @@ def build_agent(
     uplink = GrpcUplink(config.uplink, clock=clock, rng=entropy())
     log_watch = _log_watch(config, own, clock, outside.hear)
     agent = _wired(config, own, companions, uplink=uplink, clock=clock, systemd=systemd, log_watch=log_watch)
-    status = _status_socket(config, own, agent, companions)
     reloader = Reloader(path, config, apply=_live(agent, own.sampler, own.detector), clock=clock)
-    compat = compat or config.exporter.compat
     return BuiltAgent(
         agent=agent,
-        status=status,
+        status=_status_socket(config, own, agent, companions),
         control=ControlSocket(control_socket(_socket(config)), _requests(own.attachment)),
         guard=_guard_socket(config, own, clock),
         reloader=reloader,
@@ -128,7 +124,7 @@ def build_agent(
                 tally=own.tally,
                 clock=clock,
                 host=own.host,
-                compat=compat,
+                compat=compat or config.exporter.compat,
                 exposure=own.folder / EXPOSURE,
             ),
             reloader,
