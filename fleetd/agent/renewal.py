@@ -54,8 +54,8 @@ class Renewal:
             known = self._certificates.validity()
         except UplinkError as error:
             self._known = None
-            self._failed("unreadable", str(error))
-            return LOOK_MAX_S
+            self._failed("unreadable", f"{error}{'; `fleetd agent enrol` makes it' if self._renew else ''}")
+            return RETRY_MIN_S
         if known != self._known:
             self._known, self._draw = known, self._rng.random()
         match renewal(

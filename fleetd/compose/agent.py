@@ -20,6 +20,7 @@ from fleetd.agent.peer_gpus import addresses, open_devices
 from fleetd.agent.power_burner import GrantedBurner
 from fleetd.agent.power_lease import PowerLease
 from fleetd.agent.power_outside import PowerOutside
+from fleetd.agent.renewal import Renewal
 from fleetd.agent.sampler import Sampler
 from fleetd.agent.status_client import SOCKET, control_socket, default_socket
 from fleetd.agent.status_document import document
@@ -79,9 +80,7 @@ def build_agent(
     restart: Callable[[], None],
     compat: str | None = None,
 ) -> BuiltAgent:
-    """Wire an agent.
-
-    Raises StoreError: its state directory cannot be used; ConfigError: its envelope; UplinkError: its certificate.
+    """Wire an agent. Raises StoreError: its state directory; ConfigError: its envelope; UplinkError: its certificate.
 
     Args:
         config: as it was read from `path`.
@@ -103,23 +102,15 @@ def build_agent(
         released=lambda: own.attachment.released_s is not None,
         outside=outside,
         lease=lease,
-        renewal=build_renewal(
-            config,
-            host=own.host,
-            clock=clock,
-            rng=entropy(),
-            renewed=own.sampler.inventory_changed.set,  # it connects anew, as when a GPU came or went
-        ),
+        renewal=_renewal(config, own, clock),
     )
     uplink = GrpcUplink(config.uplink, clock=clock, rng=entropy())
     log_watch = _log_watch(config, own, clock, outside.hear)
     agent = _wired(config, own, companions, uplink=uplink, clock=clock, systemd=systemd, log_watch=log_watch)
-    status = _status_socket(config, own, agent, companions)
     reloader = Reloader(path, config, apply=_live(agent, own.sampler, own.detector), clock=clock)
-    compat = compat or config.exporter.compat
     return BuiltAgent(
         agent=agent,
-        status=status,
+        status=_status_socket(config, own, agent, companions),
         control=ControlSocket(control_socket(_socket(config)), _requests(own.attachment)),
         guard=_guard_socket(config, own, clock),
         reloader=reloader,
@@ -133,12 +124,17 @@ def build_agent(
                 tally=own.tally,
                 clock=clock,
                 host=own.host,
-                compat=compat,
+                compat=compat or config.exporter.compat,
                 exposure=own.folder / EXPOSURE,
             ),
             reloader,
         ),
     )
+
+
+def _renewal(config: AgentConfig, own: Owned, clock: Clock) -> Renewal | None:
+    again = own.sampler.inventory_changed.set  # it connects anew, as when a GPU came or went
+    return build_renewal(config, host=own.host, clock=clock, rng=entropy(), renewed=again)
 
 
 def _wired(

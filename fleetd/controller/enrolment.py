@@ -61,6 +61,7 @@ class Enrolment:
             )
 
         await self._run_blocking(issue)
+        _log.info("identity_given", what="token", host=host, who=f"operator:{peer.name}", why=reason)
         return made[0]
 
     async def enrol(self, address: str, token: str, host: HostName, csr: str) -> str:
@@ -163,7 +164,6 @@ def issue_token(
     token = secret()
     book.issue(digest_of(token), TokenRecord(host=host, expires_at_s=expires_at_s), now_s=now_s)
     book.note(Attempt(at_s=now_s, what="token", host=host, who=f"operator:{peer.name}", refused=False, why=reason))
-    _log.info("identity_given", what="token", host=host, who=f"operator:{peer.name}", why=reason)
     return Token(token=token, expires_at_s=expires_at_s)
 
 

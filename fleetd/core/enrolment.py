@@ -57,7 +57,7 @@ def rule(
         expires_at_s: wall time from which the token is void.
         spent_on: the key that it was spent on; None: it was not.
     """
-    anew = "have an operator make a new one: fleetd pki token HOST"
+    anew = "a new one comes from `fleetd pki token HOST`"
     if bound_to is None:
         return Deny(why=f"no such token is known: {anew}")
     if bound_to != host:
@@ -65,7 +65,7 @@ def rule(
     if now_s >= expires_at_s:
         return Deny(why=f"the token has expired: {anew}")
     if spent_on is not None and spent_on != key:
-        return Deny(why=f"the token was spent already, on another key: if that was not you, tell an operator; {anew}")
+        return Deny(why=f"the token was spent already, on another key; if that was not you, tell an operator; {anew}")
     return Spend(
         why="the token is good" if spent_on is None else "the token was spent on this key: the answer was lost"
     )

@@ -1,7 +1,7 @@
 """From when until when a certificate counts, read with the standard library alone.
 
-The agent watches its own certificate all the time, and the library that makes certificates would cost it a quarter of
-its memory. X.509 is RFC 5280, its encoding X.690: of a certificate we walk to `validity`, the fifth field.
+The agent watches its own certificate all the time, and the library that makes certificates would cost it 10 MiB. X.509
+is RFC 5280, its encoding X.690: of a certificate we walk to `validity`, the fifth field.
 """
 
 import re

@@ -57,7 +57,7 @@ def serving(folder: Path, tree: PowerTree | None, *, settled: bool) -> Iterator[
         controller = made(folder, tree, settled=settled)
         task = asyncio.create_task(controller.run())
         config = ServerConfig(listen="127.0.0.1:0", insecure=True)
-        server = await serve(config, agents=controller.intake, desk=controller.desk)
+        server = await serve(config, agents=controller.intake, desk=controller.desk, clock=RealClock())
         found.append((server.port, controller))
         ready.set()
         await stop.wait()

@@ -46,7 +46,7 @@ class Hall:
         controller = made(self.folder, declared(2, budget=BUDGET, ttl_s=TTL_S, grace_s=5.0), settled=settled)
         task = asyncio.create_task(controller.run())
         config = ServerConfig(listen=f"127.0.0.1:{self.port}", insecure=True, drain_retry_after_seconds=0.05)
-        server = await serve(config, agents=controller.intake, desk=controller.desk)
+        server = await serve(config, agents=controller.intake, desk=controller.desk, clock=RealClock())
         try:
             yield controller
         finally:
