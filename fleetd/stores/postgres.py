@@ -5,8 +5,9 @@ first. So a controller whose time is over can change nothing any more, whatever 
 written, its successor has read.
 """
 
+import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any
 
 import psycopg
@@ -233,9 +234,10 @@ class _Claim:
         self._store = store
         self._connection = connection
         self._order = order
+        self._calls = threading.RLock()  # whoever was cancelled while it was finished lets it go at the same time
 
     def begin(self) -> bool:
-        """Take the row; False: another one has it. Raises NotJudge, StoreError."""
+        """Take the row; False: another one has it. Nobody else knows of this claim yet. Raises NotJudge, StoreError."""
         limit = f"SET LOCAL idle_in_transaction_session_timeout = {int(CLAIM_SECONDS * 1000)}"
         row = sa.select(orders.c.id).where(orders.c.id == self._order).with_for_update(skip_locked=True)
         with self._said():
@@ -246,21 +248,24 @@ class _Claim:
 
     def finish(self, result: str) -> None:
         """Mark the order as carried out and let it go. Raises NotJudge, StoreError: it is let go, and may be open."""
-        try:
-            with self._said():
-                self._store._see_term(self._connection, lock=True)  # noqa: SLF001 - one unit
-                mark_done(self._connection, self._order, result)
-                self._connection.commit()
-        finally:
-            self.let_go()
+        with self._calls:
+            try:
+                with self._said():
+                    self._store._see_term(self._connection, lock=True)  # noqa: SLF001 - one unit
+                    mark_done(self._connection, self._order, result)
+                    self._connection.commit()
+            finally:
+                self.let_go()
 
     def let_go(self) -> None:
         """Let the order go; idempotent."""
-        self._store._claims.discard(self)  # noqa: SLF001 - one unit
-        try:
-            self._connection.close()
-        except sa.exc.SQLAlchemyError:
-            self._connection.invalidate()  # it is broken: the database has let go already
+        with self._calls:
+            self._store._claims.discard(self)  # noqa: SLF001 - one unit
+            try:
+                self._connection.close()
+            except sa.exc.SQLAlchemyError:  # it is broken: the database has let go already
+                with suppress(sa.exc.SQLAlchemyError):
+                    self._connection.invalidate()
 
     @contextmanager
     def _said(self) -> Iterator[None]:

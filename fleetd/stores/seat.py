@@ -53,7 +53,11 @@ class PgSeat:
                 return None
             self._allow_silence(self._session, OPENING_SECONDS)
             store = PgStore(self._place, holder=self._holder)
-            self._allow_silence(self._session, SILENT_SECONDS)
+            try:
+                self._allow_silence(self._session, SILENT_SECONDS)
+            except psycopg.Error:
+                store.close()
+                raise
         except psycopg.Error as error:
             self.leave()
             raise StoreError(one_line(self._place.where, error)) from error

@@ -132,7 +132,7 @@ class Failover:
     """Everything that runs."""
 
     def __init__(self, folder: Path, cluster: Cluster, *, agents: int) -> None:
-        self._folder, self._clock = folder, RealClock()
+        self._folder, self._clock, self._cluster = folder, RealClock(), cluster
         self._place = cluster.place()
         schema = self._place.url.rpartition("%3D")[2]
         self._cables = [Cable(cluster.port) for _ in range(CONTROLLERS)]
@@ -212,8 +212,8 @@ class Failover:
         try:
             with closing(psycopg.connect(self._place.url)) as connection:
                 row = connection.execute("SELECT holder FROM term").fetchone()
-        except psycopg.errors.UndefinedTable:
-            return None
+        except (psycopg.errors.UndefinedTable, psycopg.OperationalError):
+            return None  # there is none yet, or the database is away
         return None if row is None else next(n for n, port in enumerate(self._ports) if f":{port})" in row[0])
 
     async def elected(self, *, other_than: int | None = None) -> int:
@@ -243,6 +243,10 @@ class Failover:
         await self.elected(other_than=judge)
         await self._clock.sleep_s(away_s)
         self._cables[judge].mend()
+
+    async def restart_the_database(self) -> None:
+        """Let the database crash: nobody judges until it is back."""
+        await asyncio.to_thread(self._cluster.restart)
 
     async def stop_the_judge(self) -> int:
         """Stop it as a debugger does, with every connection open, until another one judges; returns its number."""

@@ -1,4 +1,4 @@
-"""Three controllers share a ledger in a real PostgreSQL; the judge is killed and cut off while findings come in."""
+"""Three controllers share a ledger in a real PostgreSQL; judge, lines and database die while findings come in."""
 
 import asyncio
 from functools import partial
@@ -12,9 +12,6 @@ from tests.postgres import REASON, Cluster
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(600), pytest.mark.skipif(bool(REASON), reason=REASON)]
 
-P99_SECONDS = 30.0
-"""From a finding to its order, while judges die, on a machine that is busy with other things; the bench holds 5 s."""
-
 
 def test_while_judges_die_nothing_is_lost_and_nothing_is_done_twice(tmp_path: Path) -> None:
     with Cluster(synced=True) as cluster:
@@ -27,8 +24,25 @@ def test_while_judges_die_nothing_is_lost_and_nothing_is_done_twice(tmp_path: Pa
     assert outcome.wrong == (), failover.logs()
     assert (outcome.kills, outcome.cuts) == (3, 2)
     assert outcome.terms >= 6
-    assert len(outcome.latencies_s) == outcome.findings
-    assert outcome.latency_s(0.99) < P99_SECONDS
+    assert len(outcome.latencies_s) == outcome.findings  # how long it takes, `make bench-failover` holds to 5 s
+
+
+def test_a_database_that_crashes_takes_nothing_with_it_and_ends_no_controller(tmp_path: Path) -> None:
+    async def story(failover: Failover) -> None:
+        async with failover.running():
+            await failover.settled()
+            finding = asyncio.create_task(failover.find_for(9.0, per_second=20.0))
+            for _ in range(2):
+                await RealClock().sleep_s(3.0)
+                await failover.restart_the_database()
+            await finding
+            await failover.settled()
+            outcome = await asyncio.to_thread(failover.outcome)
+            assert outcome.wrong == (), failover.logs()
+            assert all(failover.alive(number) for number in range(CONTROLLERS))
+
+    with Cluster(synced=True) as cluster:
+        asyncio.run(story(Failover(tmp_path, cluster, agents=5)))
 
 
 def test_a_judge_that_hangs_is_replaced_and_does_nothing_when_it_goes_on(tmp_path: Path) -> None:
