@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 SETUP_INPUTS := pyproject.toml constraints.txt
 
-.PHONY: help deps demo test e2e lint protos swarm clean bench-checksum bench-gemm bench-faults bench-world bench-agent bench-guard-power bench-power bench-store bench-fleet bench-guard
+.PHONY: help deps demo test e2e lint protos swarm clean bench-checksum bench-gemm bench-faults bench-world bench-agent bench-guard-power bench-power bench-store bench-fleet bench-failover bench-guard
 
 help:  ## list the targets
 	@grep -hE '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | sort
@@ -66,6 +66,9 @@ bench-store: $(STAMP)  ## a ledger of 10,000 hosts and 1,000,000 entries: start,
 
 bench-fleet: $(STAMP)  ## a controller under 500 and 2,000 agents: latency of a finding, CPU, memory (5 minutes, 2 cores)
 	@$(BIN)/python tests/bench/fleet_load.py
+
+bench-failover: $(STAMP)  ## three controllers on PostgreSQL, the judge killed or cut off every 6 s: latency, losses (2 minutes)
+	@$(BIN)/python -m tests.bench.bench_failover
 
 bench-guard: $(STAMP)  ## training guard: 308 planted faults on the CPU; cost and false alarms on a GPU, where there is one
 	@$(BIN)/python tests/bench/bench_guard_matrix.py

@@ -70,7 +70,8 @@ class Cluster:
             "max_connections": "200",
         }
         words = " ".join(f"-c {name}={value}" for name, value in settings.items())
-        self._ctl("start", "-w", "-t", f"{READY_SECONDS:.0f}", "-l", str(self.folder / "log"), "-o", words)
+        self._start = ("-w", "-t", f"{READY_SECONDS:.0f}", "-l", str(self.folder / "log"), "-o", words)
+        self._ctl("start", *self._start)
 
     def __enter__(self) -> Self:
         return self
@@ -80,6 +81,10 @@ class Cluster:
     ) -> None:
         self._ctl("stop", "-w", "-m", "immediate")  # there is nothing to keep
         shutil.rmtree(self.folder, ignore_errors=True)
+
+    def restart(self) -> None:
+        """Let it crash, and recover."""
+        self._ctl("restart", "-m", "immediate", *self._start)
 
     def _ctl(self, verb: str, *words: str) -> None:
         self._run("pg_ctl", verb, "-D", str(self.folder / "data"), *words)

@@ -33,7 +33,7 @@ from fleetd.stores.keep import Pruned, prune
 from fleetd.stores.place import PgPlace
 from fleetd.stores.retention import RetentionConfig
 from fleetd.stores.sql import SqlStore
-from fleetd.system import RealClock, Systemd, host_name, run_blocking, setup_logging, stop_on_signals
+from fleetd.system import RealClock, Systemd, host_name, run_blocking, run_on_daemon, setup_logging, stop_on_signals
 from fleetd.uplink.server import Server, serve
 
 _log = structlog.get_logger(__name__)
@@ -147,9 +147,13 @@ async def _shared(parts: _Parts, place: PgPlace) -> None:
                 server.turn_away("this controller is not the judge any more")
                 parts.systemd.notify("STATUS=standing by")
 
-        terms = Terms(seat, turn=parts.turn, clock=parts.clock, run_blocking=run_blocking, judge=judge)
+        # On threads of its own: a look at the seat must not queue behind a slow ledger, it would be taken for lost.
+        terms = Terms(seat, turn=parts.turn, clock=parts.clock, run_blocking=run_on_daemon, judge=judge)
         parts.systemd.notify("READY=1\nSTATUS=standing by")
-        await _until_stopped(stop_on_signals(), terms.run(), *running, stop_first=server)
+        try:
+            await _until_stopped(stop_on_signals(), terms.run(), *running, stop_first=server)
+        finally:
+            await server.stop(grace_s=0)
         parts.systemd.notify("STOPPING=1")
 
 

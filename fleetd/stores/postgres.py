@@ -5,12 +5,14 @@ first. So a controller whose time is over can change nothing any more, whatever 
 written, its successor has read.
 """
 
+import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any
 
 import psycopg
 import sqlalchemy as sa
+import structlog
 from psycopg.conninfo import conninfo_to_dict
 from sqlalchemy.dialects import postgresql
 
@@ -24,10 +26,15 @@ from fleetd.stores.queries import Queries, mark_done
 from fleetd.stores.rows import plain
 from fleetd.stores.schema import orders, term
 
+_log = structlog.get_logger(__name__)
+
 SERVER_MIN = 140_000
 """PostgreSQL 14: the first that ends idle sessions, which is how a judge that hangs loses its seat."""
-CLAIM_SECONDS = 600.0
-"""How long an attempt at an order may take before the database lets go of it; it is then tried again."""
+CLAIM_SECONDS = 120.0
+"""How long an attempt at an order may take before the database lets go of it, and it is tried again.
+
+A few calls of a scheduler; not more, because a controller that hangs in one keeps the order from the next judge.
+"""
 
 _CONNECTION = {
     "application_name": "fleetd",
@@ -47,7 +54,7 @@ _SESSION = {
     "tcp_user_timeout": "5000",
     # No query, no wait for a lock and no open transaction lasts for ever: a stuck one would keep its successor out.
     "statement_timeout": "30000",
-    "lock_timeout": "5000",
+    "lock_timeout": "8000",  # longer than the next: a successor outwaits whoever hangs in a transaction
     "idle_in_transaction_session_timeout": "5000",
     # What is acknowledged is on the disk, whatever the database's own setting.
     "synchronous_commit": "on",
@@ -58,6 +65,11 @@ _TERM = 1
 """The id of the only row."""
 KEY = 0x666C7464
 """`fltd`: ours of all who lock something in this database; the judge's place with the schema's name, pruning with 1."""
+_END_WRITERS = """
+SELECT pg_terminate_backend(pid) FROM pg_locks
+WHERE locktype = 'relation' AND relation = 'term'::regclass AND mode IN ('RowShareLock', 'RowExclusiveLock')
+AND database = (SELECT oid FROM pg_database WHERE datname = current_database()) AND pid <> pg_backend_pid()
+"""
 _PRUNES = f"SELECT pg_advisory_xact_lock({KEY}, 1)"
 
 
@@ -120,14 +132,29 @@ class PgStore(Queries):
                 upgrade.check(connection)
                 return
             connection.exec_driver_sql("SET LOCAL statement_timeout = 0")  # an upgrade of a long journal takes its time
+            self._end_writers(connection)
             upgrade.upgrade(connection, self._where)
         except StoreError as error:
             raise type(error)(f"{self._where}: {error}") from error
         row = postgresql.insert(term).values(id=_TERM, number=1, holder=plain(holder))
         bumped = {"number": term.c.number + 1, "holder": row.excluded.holder}
         taken = row.on_conflict_do_update(index_elements=["id"], set_=bumped).returning(term.c.number)
-        # This waits for what the last holder is writing at this moment, and keeps it from writing anything more.
+        # Whatever the last holder still writes is done or taken back now, and it writes nothing more.
         self.term = connection.execute(taken).scalar_one()
+
+    def _end_writers(self, connection: sa.Connection) -> None:
+        """End sessions of earlier terms that are writing at this moment.
+
+        One may hang there with all its connections open, and no time-out of the server ends a session that waits in
+        the middle of a batch. Claims are left alone: whoever carries an order out may be at it still.
+        """
+        if connection.exec_driver_sql("SELECT to_regclass('term')").scalar() is None:
+            return
+        try:
+            with connection.begin_nested():
+                connection.exec_driver_sql(_END_WRITERS)
+        except sa.exc.ProgrammingError as error:  # they are of another user of the database: they are waited for
+            _log.warning("writers_not_ended", why=one_line(self._where, error))
 
     @contextmanager
     def _transaction(self, engine: sa.Engine) -> Iterator[sa.Connection]:
@@ -207,9 +234,10 @@ class _Claim:
         self._store = store
         self._connection = connection
         self._order = order
+        self._calls = threading.RLock()  # whoever was cancelled while it was finished lets it go at the same time
 
     def begin(self) -> bool:
-        """Take the row; False: another one has it. Raises NotJudge, StoreError."""
+        """Take the row; False: another one has it. Nobody else knows of this claim yet. Raises NotJudge, StoreError."""
         limit = f"SET LOCAL idle_in_transaction_session_timeout = {int(CLAIM_SECONDS * 1000)}"
         row = sa.select(orders.c.id).where(orders.c.id == self._order).with_for_update(skip_locked=True)
         with self._said():
@@ -220,21 +248,24 @@ class _Claim:
 
     def finish(self, result: str) -> None:
         """Mark the order as carried out and let it go. Raises NotJudge, StoreError: it is let go, and may be open."""
-        try:
-            with self._said():
-                self._store._see_term(self._connection, lock=True)  # noqa: SLF001 - one unit
-                mark_done(self._connection, self._order, result)
-                self._connection.commit()
-        finally:
-            self.let_go()
+        with self._calls:
+            try:
+                with self._said():
+                    self._store._see_term(self._connection, lock=True)  # noqa: SLF001 - one unit
+                    mark_done(self._connection, self._order, result)
+                    self._connection.commit()
+            finally:
+                self.let_go()
 
     def let_go(self) -> None:
         """Let the order go; idempotent."""
-        self._store._claims.discard(self)  # noqa: SLF001 - one unit
-        try:
-            self._connection.close()
-        except sa.exc.SQLAlchemyError:
-            self._connection.invalidate()  # it is broken: the database has let go already
+        with self._calls:
+            self._store._claims.discard(self)  # noqa: SLF001 - one unit
+            try:
+                self._connection.close()
+            except sa.exc.SQLAlchemyError:  # it is broken: the database has let go already
+                with suppress(sa.exc.SQLAlchemyError):
+                    self._connection.invalidate()
 
     @contextmanager
     def _said(self) -> Iterator[None]:

@@ -17,6 +17,8 @@ from fleetd.stores.postgres import KEY, PgStore, connect
 
 SILENT_SECONDS = 4.0
 """After which the database takes the place from a judge that it does not hear of."""
+OPENING_SECONDS = 3600.0
+"""The same while the ledger is opened: an upgrade of a long journal takes its time, and nothing else is said then."""
 
 _TRY = "SELECT pg_try_advisory_lock(%s, hashtext(current_schema()))"
 _RIVAL = "SELECT holder FROM term WHERE id = 1"
@@ -44,12 +46,18 @@ class PgSeat:
     def _take(self) -> PgStore | None:
         try:
             if self._session is None:
-                silent = f"{int(SILENT_SECONDS * 1000)}"
-                self._session = connect(self._place, autocommit=True, idle_session_timeout=silent)
+                self._session = connect(self._place, autocommit=True)
+                self._allow_silence(self._session, SILENT_SECONDS)
             if not self._got(self._session):
                 self.rival = self._known(self._session)
                 return None
+            self._allow_silence(self._session, OPENING_SECONDS)
             store = PgStore(self._place, holder=self._holder)
+            try:
+                self._allow_silence(self._session, SILENT_SECONDS)
+            except psycopg.Error:
+                store.close()
+                raise
         except psycopg.Error as error:
             self.leave()
             raise StoreError(one_line(self._place.where, error)) from error
@@ -79,6 +87,10 @@ class PgSeat:
             if session is not None:
                 with suppress(psycopg.Error):
                     session.close()
+
+    @staticmethod
+    def _allow_silence(session: "psycopg.Connection[tuple[Any, ...]]", seconds: float) -> None:
+        session.execute("SELECT set_config('idle_session_timeout', %s, false)", (f"{seconds * 1000:.0f}",))
 
     def _got(self, session: "psycopg.Connection[tuple[Any, ...]]") -> bool:
         got = session.execute(_TRY, (KEY,)).fetchone()

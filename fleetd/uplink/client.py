@@ -96,7 +96,7 @@ class GrpcUplink:
                 _log.info("uplink_drained", controller=address, why=str(drained), retry_seconds=wait_s)
             except PortError as error:
                 lasted_s = self._clock.elapsed_s() - began_s
-                held = self.connects_total > connects and lasted_s >= self._longest_s(failures)
+                held = self.connects_total > connects and lasted_s >= self._held_s
                 failures = 1 if held else failures + 1
                 rounds = failures // len(addresses)
                 wait_s = 0.0 if failures % len(addresses) else self._backoff_s(rounds)
@@ -108,13 +108,14 @@ class GrpcUplink:
             at += 1
             await self._clock.sleep_s(wait_s)
 
-    def _longest_s(self, failures: int) -> float:
-        """How long a connection must last to count as a recovery: as long as the wait that it would otherwise end in.
+    @property
+    def _held_s(self) -> float:
+        """How long a connection must last to count as a recovery.
 
-        One that breaks at once is as bad as none: else a fleet would come back without any pause.
+        One that breaks at once is as bad as none: else a fleet would come back without any pause. One that held for a
+        while, and ended with its controller, is no reason to wait long before the next controller is asked.
         """
-        doublings = min(failures // len(self._config.addresses), 30)
-        return min(self._config.retry_max_seconds, self._config.retry_first_seconds * 2.0**doublings)
+        return min(self._config.retry_max_seconds, 4.0 * self._config.retry_first_seconds)
 
     async def _connect(self, agent: Agent, config: UplinkConfig, address: str) -> None:
         """Serve one connection. Ends by raising PortError or Refused, or by being cancelled."""

@@ -1,6 +1,7 @@
 """Three controllers on one PostgreSQL, agents with findings, and what befalls the judge: for the test and the bench."""
 
 import asyncio
+import contextlib
 import json
 import os
 import random
@@ -8,10 +9,11 @@ import signal
 import subprocess
 import sys
 from collections import Counter
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterable
 from contextlib import asynccontextmanager, closing
 from dataclasses import dataclass
 from pathlib import Path
+from urllib.request import urlopen
 
 import psycopg
 import yaml
@@ -32,6 +34,7 @@ from fleetd.uplink.spool import SqliteSpool
 from tests.e2e.cable import Cable
 from tests.postgres import Cluster
 from tests.reading import lines_of
+from tests.stopping import stop
 
 CONTROLLERS = 3
 SETTLED_SECONDS = 120.0
@@ -129,11 +132,12 @@ class Failover:
     """Everything that runs."""
 
     def __init__(self, folder: Path, cluster: Cluster, *, agents: int) -> None:
-        self._folder, self._clock = folder, RealClock()
+        self._folder, self._clock, self._cluster = folder, RealClock(), cluster
         self._place = cluster.place()
         schema = self._place.url.rpartition("%3D")[2]
         self._cables = [Cable(cluster.port) for _ in range(CONTROLLERS)]
-        self._ports = free_ports(CONTROLLERS)
+        ports = free_ports(2 * CONTROLLERS)
+        self._ports, self._metrics = ports[:CONTROLLERS], ports[CONTROLLERS:]
         self._record = folder / "orders.jsonl"
         self._record.touch()
         policy = yaml.safe_load(policy_path("default").read_text())
@@ -159,11 +163,36 @@ class Failover:
             "store": url,
             "policy": str(self._folder / "policy.yaml"),
             "server": {"listen": f"127.0.0.1:{self._ports[number]}", "insecure": True},
-            "exporter": {"listen": "127.0.0.1:0"},
+            "exporter": {"listen": f"127.0.0.1:{self._metrics[number]}"},
         }
         (self._folder / f"c{number}.yaml").write_text(yaml.safe_dump(body))
 
     # ── what befalls it ─────────────────────────────────────────────────────────────────────────────────────────────
+
+    def command(self, *words: str, controllers: Iterable[int] = range(CONTROLLERS)) -> subprocess.CompletedProcess[str]:
+        """Run a `fleetd` command that asks some of the controllers."""
+        where = ",".join(f"127.0.0.1:{self._ports[number]}" for number in controllers)
+        asked = [sys.executable, "-m", "fleetd", *words, "--controller", where, "--insecure"]
+        return subprocess.run(asked, capture_output=True, text=True, timeout=120, check=False)
+
+    def leads(self, number: int) -> str:
+        """What a controller's page of metrics says of whether it judges; empty without a page."""
+        with (
+            contextlib.suppress(OSError),
+            urlopen(f"http://127.0.0.1:{self._metrics[number]}/metrics", timeout=10) as page,
+        ):
+            found = [line for line in page.read().decode().splitlines() if line.startswith("fleetd_controller_leader ")]
+            return found[0].partition(" ")[2] if found else ""
+        return ""
+
+    def alive(self, number: int) -> bool:
+        """Whether the process of a controller runs."""
+        return self._processes[number].poll() is None
+
+    def end(self, number: int) -> int:
+        """End a controller in order; returns its exit code."""
+        self._processes[number].terminate()
+        return self._processes[number].wait()
 
     def start(self, number: int) -> None:
         """Start a controller, as the service manager does."""
@@ -183,11 +212,12 @@ class Failover:
         try:
             with closing(psycopg.connect(self._place.url)) as connection:
                 row = connection.execute("SELECT holder FROM term").fetchone()
-        except psycopg.errors.UndefinedTable:
-            return None
+        except (psycopg.errors.UndefinedTable, psycopg.OperationalError):
+            return None  # there is none yet, or the database is away
         return None if row is None else next(n for n, port in enumerate(self._ports) if f":{port})" in row[0])
 
-    async def _elected(self, *, other_than: int | None = None) -> int:
+    async def elected(self, *, other_than: int | None = None) -> int:
+        """Wait for a judge; returns its number."""
         deadline_s = self._clock.elapsed_s() + SETTLED_SECONDS
         while (judge := await asyncio.to_thread(self.judge)) is None or judge == other_than:
             assert self._clock.elapsed_s() < deadline_s, self.logs()
@@ -196,23 +226,38 @@ class Failover:
 
     async def kill_the_judge(self, *, away_s: float) -> None:
         """Kill it without a warning; it comes back after a while."""
-        judge = await self._elected()
+        judge = await self.elected()
         process = self._processes[judge]
         process.send_signal(signal.SIGKILL)
         await asyncio.to_thread(process.wait)
         self.kills += 1
         await self._clock.sleep_s(away_s)
         self.start(judge)
-        await self._elected(other_than=judge)
+        await self.elected(other_than=judge)
 
     async def cut_the_judge_off(self, *, away_s: float) -> None:
         """Cut its line to the database: it must stop by itself, and another one judges meanwhile."""
-        judge = await self._elected()
+        judge = await self.elected()
         self._cables[judge].cut()
         self.cuts += 1
-        await self._elected(other_than=judge)
+        await self.elected(other_than=judge)
         await self._clock.sleep_s(away_s)
         self._cables[judge].mend()
+
+    async def restart_the_database(self) -> None:
+        """Let the database crash: nobody judges until it is back."""
+        await asyncio.to_thread(self._cluster.restart)
+
+    async def stop_the_judge(self) -> int:
+        """Stop it as a debugger does, with every connection open, until another one judges; returns its number."""
+        judge = await self.elected()
+        await asyncio.to_thread(stop, self._processes[judge].pid)
+        await self.elected(other_than=judge)
+        return judge
+
+    def go_on(self, number: int) -> None:
+        """Let a controller that was stopped go on with what it was doing."""
+        self._processes[number].send_signal(signal.SIGCONT)
 
     # ── the run ─────────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -221,7 +266,7 @@ class Failover:
         """Controllers and agents run, and the record is watched."""
         for number in range(CONTROLLERS):
             self.start(number)
-        await self._elected()
+        await self.elected()
         tasks = [asyncio.create_task(agent.run()) for agent in self._agents]
         tasks.append(asyncio.create_task(self._watch_record()))
         try:
@@ -232,6 +277,7 @@ class Failover:
             ends = await asyncio.gather(*tasks, return_exceptions=True)
             for process in self._processes.values():
                 process.terminate()
+                process.send_signal(signal.SIGCONT)
             for process in self._processes.values():
                 await asyncio.to_thread(process.wait)
             for agent in self._agents:

@@ -23,7 +23,7 @@ from fleetd.model.ids import HostName, SpoolId
 from fleetd.model.journal import SpoolProgress
 from fleetd.ports import NotJudge, OtherSchema, StoreError
 from fleetd.stores.place import PgPlace
-from fleetd.stores.postgres import PgStore
+from fleetd.stores.postgres import PgStore, connect
 from fleetd.stores.schema import metadata
 from fleetd.stores.seat import PgSeat
 from fleetd.system import RealClock
@@ -142,6 +142,17 @@ def test_ledgers_in_two_schemas_have_two_judges(postgres: Cluster) -> None:
         assert store is not None
         store.close()
         seat.leave()
+
+
+def test_a_judge_that_hangs_in_the_middle_of_writing_is_not_waited_for(place: PgPlace, store: PgStore) -> None:
+    """Also where the server's time-outs would not count: stopped between the statements of a batch."""
+    store.commit(history().entries)
+    with closing(connect(place)) as hung:
+        hung.execute("SELECT number FROM term FOR UPDATE")
+        with closing(PgStore(place)) as successor:
+            successor.commit(history().entries[:1])
+            with pytest.raises(psycopg.errors.AdminShutdown):
+                hung.execute("SELECT 1")
 
 
 def test_a_judge_whose_session_ends_knows_it_and_another_takes_its_place(postgres: Cluster, place: PgPlace) -> None:

@@ -13,7 +13,7 @@ from structlog.testing import capture_logs
 from fleetd.config.files import load_agent
 from fleetd.config.strict import ConfigError
 from fleetd.loopback import free_ports
-from fleetd.ports import NotJudge, UplinkError
+from fleetd.ports import NotJudge, StoreError, UplinkError
 from fleetd.system import RealClock
 from fleetd.uplink.client import GrpcUplink
 from fleetd.uplink.config import DeskConfig, UplinkConfig
@@ -135,13 +135,39 @@ def test_while_nobody_judges_each_round_ends_in_a_bounded_wait(play: Any, make: 
     play(scenario)
 
 
-def test_a_connection_that_lasted_begins_a_new_count_and_one_that_broke_at_once_does_not(play: Any) -> None:
+class Hurried(Waits):
+    """A clock on which every connection lasts for a time of its own."""
+
+    def __init__(self, lasts_s: float) -> None:
+        super().__init__()
+        self._lasts_s = lasts_s
+        self._now_s = 0.0
+
+    def elapsed_s(self) -> float:
+        self._now_s += self._lasts_s
+        return self._now_s
+
+
+@pytest.mark.parametrize(("lasts_s", "longest"), [(1.0, 0.01), (0.001, 0.05)])
+def test_only_a_connection_that_lasted_is_a_recovery(play: Any, make: Any, lasts_s: float, longest: float) -> None:
     async def scenario(bench: Any) -> None:
         async with AsyncExitStack() as stack:
             three = Three(bench)
+            three.clock = Hurried(lasts_s)
             await three.start(stack)
-            uplink = three.uplink(retry_first_seconds=0.2, retry_max_seconds=60.0)
-            assert [uplink._longest_s(failures) for failures in (0, 2, 3, 9, 10_000)] == [0.2, 0.2, 0.4, 1.6, 60.0]
+            three.judge(0)
+            bench_door, uplink = three.doors[0], three.uplink()
+            spool = bench.spool()
+
+            async def broken(*words: Any) -> int:
+                raise StoreError(f"no room for {len(words)} words")
+
+            bench_door.finding = broken  # type: ignore[method-assign]  # each connection is welcomed, and then ends
+            spool.append(make.fault("a"))
+            async with bench.agent(uplink, spool):
+                await make.eventually(lambda: uplink.connects_total >= 8)
+            rounds = [wait for wait in three.clock.waits if 0.0 < wait < 3600.0]
+            assert longest / 2 <= max(rounds) <= longest
 
     play(scenario)
 
