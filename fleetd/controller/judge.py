@@ -63,14 +63,16 @@ class Judge:
         run_blocking: RunBlocking,
         dispatcher: Dispatcher,
         on_host: Callable[[Host], None] = lambda _: None,
+        on_fleet: Callable[[], None] = lambda: None,
     ) -> None:
-        """Wire it; `on_host` hears of every host after a decision on it is on disk."""
+        """Wire it; `on_host` hears of every host after a decision on it is on disk, `on_fleet` of another record."""
         self._store = store
         self._policy = policy
         self._clock = clock
         self._run_blocking = run_blocking
         self._dispatcher = dispatcher
         self._on_host = on_host
+        self._on_fleet = on_fleet
         self._queue: asyncio.Queue[_Waiting] = asyncio.Queue(maxsize=QUEUE_MAX)
         self._hosts: dict[HostName, Host] = {}
         self._spools: dict[tuple[HostName, SpoolId], int] = {}
@@ -95,6 +97,11 @@ class Judge:
     def record(self) -> FleetRecord:
         """Tripped budgets, the kill switch, open incidents, as decided and written."""
         return self._record
+
+    @property
+    def fleet(self) -> Fleet:
+        """The counts by area; of what is decided and not yet written, too. To be read only."""
+        return self._fleet
 
     @property
     def budget_tripped(self) -> bool:
@@ -155,10 +162,12 @@ class Judge:
         if made.entries:
             await self._run_blocking(lambda: self._store.commit(made.entries))
         self._fleet.commit()
-        self._record = self._fleet.record
+        before, self._record = self._record, self._fleet.record
         self._hosts.update(made.hosts)
         self._spools.update(made.spools)
         self._tell(made)
+        if self._record != before:
+            self._on_fleet()
 
     def _decide_one(self, waiting: _Waiting, made: _Batch, counted: set[FindingId]) -> list[_Waiting]:
         """Decide one event into the batch; returns what follows from it, to be decided next."""

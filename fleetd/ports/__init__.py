@@ -22,10 +22,12 @@ from fleetd.ports.desk import AlertsTaken as AlertsTaken
 from fleetd.ports.desk import DeskDoor as DeskDoor
 from fleetd.ports.desk import Peer as Peer
 from fleetd.ports.desk import Refused as Refused
+from fleetd.ports.desk import Unknown as Unknown
 from fleetd.ports.scheduler import Actuator as Actuator
 from fleetd.ports.scheduler import JobEnds as JobEnds
 from fleetd.ports.scheduler import Receipt as Receipt
 from fleetd.ports.scheduler import Standing as Standing
+from fleetd.ports.view import FleetView as FleetView
 
 # ── errors ──────────────────────────────────────────────────────────────────────────────────────────────────────────
 # PortError

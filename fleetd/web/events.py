@@ -1,0 +1,169 @@
+"""Server-sent events: that something changed, and which hosts; a page asks for them itself.
+
+Nobody has a queue. The controller remembers the newest changes; each stream asks for what came since its position. A
+reader that is too slow is hung up on, and one that comes back too late is told to load everything anew.
+Format: https://html.spec.whatwg.org/multipage/server-sent-events.html
+"""
+
+import asyncio
+from collections.abc import Callable
+
+import msgspec
+from fastapi import APIRouter, Depends, Request
+from starlette.datastructures import Headers
+from starlette.responses import Response
+
+from fleetd.ports import Clock, FleetView
+from fleetd.web.answers import Problem
+from fleetd.web.gate import Receive, Scope, Send, Visitor
+from fleetd.web.words import ERRORS, no_query
+
+STREAMS_MAX = 256
+PAUSE_S = 0.5
+"""Between two events of one stream: in a storm they become one."""
+BEAT_S = 15.0
+"""A sign of life, so that neither proxies nor browsers give up; also how soon a withdrawn token ends a stream."""
+SEND_S = 20.0
+"""A reader that takes nothing for so long is hung up on; what waits for it until then is one event and a buffer."""
+HOSTS_MAX = 256
+"""Named in one event; of more, the page loads everything anew."""
+RETRY_MS = 2000
+
+
+class EventStreams:
+    """The open streams, counted; ends them all when the server stops."""
+
+    def __init__(self, view: FleetView, *, clock: Clock, nonce: str) -> None:
+        self._view = view
+        self._clock = clock
+        self._nonce = nonce
+        self._stop = asyncio.Event()
+        self.open = 0
+
+    def stop(self) -> None:
+        """End all streams; those who read come back to whoever listens then."""
+        self._stop.set()
+
+    def routes(self, admitted: Callable[[Scope, Headers], Visitor | None]) -> APIRouter:
+        """Make the route; `admitted` says who is there, or raises Problem."""
+        routes = APIRouter(prefix="/api/v1", responses=ERRORS, tags=["fleet"])
+
+        @routes.get(
+            "/events",
+            dependencies=[Depends(no_query)],
+            responses={200: {"content": {"text/event-stream": {"schema": {"type": "string"}}}}},
+            response_class=Response,
+        )
+        async def events(request: Request) -> Response:
+            """What changes: `hello`, then `change` with hosts and fleet, or `reload`; `Last-Event-ID` goes on."""
+            if self.open >= STREAMS_MAX:
+                raise Problem(503, f"{STREAMS_MAX} streams are open; ask now and then instead", {"Retry-After": "30"})
+            return _Stream(self, request.headers.get("last-event-id"), admitted)
+
+        return routes
+
+    async def serve(self, last: str | None, send: "_Sender", still: Callable[[], bool]) -> None:
+        """Send events until the server stops, the visitor may not look any more, or the reader is too slow."""
+        position = self._view.position
+        if last is None:
+            await send(self._event("hello", position, {"position": position}))
+        else:
+            position = await self._tell(last.removeprefix(f"{self._nonce}-"), send)
+        while not self._stop.is_set():
+            if not await self._wait(position):
+                if not still():
+                    return
+                await send(": beat\n\n")
+                continue
+            position = await self._tell(position, send)
+            await self._clock.sleep_s(PAUSE_S)
+
+    async def _wait(self, position: str) -> bool:
+        """Wait for a change; False: a beat is due, or the server stops."""
+        waits = (
+            asyncio.ensure_future(self._view.changed(position)),
+            asyncio.ensure_future(self._clock.sleep_s(BEAT_S)),
+            asyncio.ensure_future(self._stop.wait()),
+        )
+        try:
+            await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
+            return waits[0].done() and not self._stop.is_set()
+        finally:
+            for wait in waits:
+                wait.cancel()
+            await asyncio.gather(*waits, return_exceptions=True)
+
+    async def _tell(self, since: str, send: "_Sender") -> str:
+        changes = self._view.since(since)
+        if changes.everything or len(changes.hosts) > HOSTS_MAX:
+            await send(self._event("reload", changes.position, {"position": changes.position}))
+        elif changes.hosts or changes.fleet or changes.position != since:
+            body = {"position": changes.position, "hosts": changes.hosts, "fleet": changes.fleet}
+            await send(self._event("change", changes.position, body))
+        return changes.position
+
+    def _event(self, kind: str, position: str, body: dict[str, object]) -> str:
+        data = msgspec.json.encode(body).decode()
+        retry = f"retry: {RETRY_MS}\n" if kind == "hello" else ""
+        return f"{retry}event: {kind}\nid: {self._nonce}-{position}\ndata: {data}\n\n"
+
+
+class _Sender:
+    """Sends text on a stream that has begun. Raises TimeoutError when the reader does not take it."""
+
+    def __init__(self, send: Send) -> None:
+        self._send = send
+
+    async def __call__(self, text: str) -> None:
+        async with asyncio.timeout(SEND_S):
+            await self._send({"type": "http.response.body", "body": text.encode(), "more_body": True})
+
+
+class _Stream(Response):
+    """The answer that goes on."""
+
+    media_type = "text/event-stream"
+
+    def __init__(
+        self, streams: EventStreams, last: str | None, admitted: Callable[[Scope, Headers], Visitor | None]
+    ) -> None:
+        super().__init__(headers={"Cache-Control": "no-store", "X-Accel-Buffering": "no"})
+        del self.headers["content-length"]
+        self._streams = streams
+        self._last = last
+        self._admitted = admitted
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        headers = Headers(scope=scope)
+
+        def still() -> bool:
+            try:
+                return self._admitted(scope, headers) is not None
+            except Problem:
+                return False
+
+        async def gone() -> None:
+            while (await receive())["type"] != "http.disconnect":
+                pass
+
+        self._streams.open += 1
+        try:
+            await send({"type": "http.response.start", "status": 200, "headers": self.raw_headers})
+            tasks = (
+                asyncio.ensure_future(self._streams.serve(self._last, _Sender(send), still)),
+                asyncio.ensure_future(gone()),
+            )
+            try:
+                await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+            finally:
+                for task in tasks:
+                    task.cancel()
+                told, _ = await asyncio.gather(*tasks, return_exceptions=True)
+            if isinstance(told, TimeoutError):
+                scope["state"]["hang_up"]()
+                return
+            if isinstance(told, Exception):
+                raise told
+            await send({"type": "http.response.body", "body": b"", "more_body": False})
+        finally:
+            self._streams.open -= 1

@@ -1,0 +1,45 @@
+"""What the routes have in common: the names they take, the errors they give."""
+
+from typing import Any
+
+from starlette.requests import Request
+
+from fleetd.web.answers import Problem
+from fleetd.web.shapes import Error
+
+HOST_NAME = r"^[A-Za-z0-9][A-Za-z0-9._-]*$"
+"""As in the configuration of an agent."""
+NAME_CHARS_MAX = 253
+WORD_CHARS_MAX = 256
+LINE_CHARS_MAX = 1000
+"""Of a reason; what the desk takes."""
+
+_SAID = {
+    401: "Nobody is named by token, cookie or certificate.",
+    403: "Whoever asks may not do this, or another site's page sent it.",
+    404: "There is no such thing.",
+    422: "The request is not understood.",
+    503: "The ledger cannot be read or written now; try again.",
+}
+_SAID_TO_CHANGES = {
+    400: "The body broke off.",
+    408: "The body took too long.",
+    409: "The controller refuses: it says what is missing.",
+    412: "The host is not as `If-Match` says.",
+    413: "The body is too large.",
+    415: "The body is no JSON.",
+    429: "Too many changes; `Retry-After` says when.",
+}
+ERRORS: dict[int | str, dict[str, Any]] = {
+    status: {"model": Error, "description": text} for status, text in _SAID.items()
+}
+CHANGE_ERRORS: dict[int | str, dict[str, Any]] = {
+    **ERRORS,
+    **{status: {"model": Error, "description": text} for status, text in _SAID_TO_CHANGES.items()},
+}
+
+
+async def no_query(request: Request) -> None:
+    """Refuse parameters where there are none: a misspelt filter would be taken for "all". Raises Problem."""
+    for name in request.query_params:
+        raise Problem(422, f"query: {name!r:.40} is not known here; remove it")
