@@ -9,6 +9,7 @@ import ctypes
 import os
 import pwd
 import random
+import secrets
 import signal
 import socket
 import sys
@@ -46,6 +47,11 @@ class RealClock:
 def entropy() -> random.Random:
     """A generator seeded from the operating system; for jitter and seeds, not for secrets."""
     return random.Random(int.from_bytes(os.urandom(32)))  # noqa: S311, TID251 - no secret is drawn from it
+
+
+def secret() -> str:
+    """A text that nobody can guess: 256 bits from the operating system in 43 characters that fit into a URL."""
+    return secrets.token_urlsafe(32)
 
 
 async def run_blocking(function: Callable[[], _T]) -> _T:

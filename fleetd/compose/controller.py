@@ -2,9 +2,10 @@
 
 import asyncio
 import os
-from collections.abc import Coroutine
+from collections.abc import Coroutine, Sequence
 from functools import partial
 from pathlib import Path
+from typing import TYPE_CHECKING, Protocol
 
 import structlog
 
@@ -18,6 +19,7 @@ from fleetd.config.shipped import policy_path
 from fleetd.controller.controller import Controller
 from fleetd.controller.metrics import ControllerCollector
 from fleetd.exporter.native import BuildCollector
+from fleetd.exporter.page import Collector, Page
 from fleetd.exporter.server import Exporter
 from fleetd.ports import Clock, StoreError
 from fleetd.stores.file import in_use
@@ -25,7 +27,11 @@ from fleetd.stores.keep import prune
 from fleetd.stores.retention import RetentionConfig
 from fleetd.stores.sql import SqlStore
 from fleetd.system import RealClock, Systemd, run_blocking, setup_logging, stop_on_signals
-from fleetd.uplink.server import Server, serve
+from fleetd.uplink.server import serve
+from fleetd.web.tokens import WebError
+
+if TYPE_CHECKING:
+    from fleetd.web.server import WebServer
 
 _log = structlog.get_logger(__name__)
 
@@ -59,19 +65,36 @@ async def _controller(config: ControllerConfig) -> None:
             job_ends=job_ends,
             scheduler=config.scheduler,
             power=power,
+            policy_name=config.policy,
         )
         controller.load()
-        exporter = Exporter(config.exporter.listen, [ControllerCollector(controller), BuildCollector(__version__)])
+        collectors: list[Collector] = [ControllerCollector(controller), BuildCollector(__version__)]
+        exporter = Exporter(config.exporter.listen, collectors)
         try:
+            web = await _web(config, controller, Page(collectors))
             server = await serve(config.server, agents=controller.intake, desk=controller.desk)
             systemd.notify("READY=1")
-            pruning = retain(config.retention, folder / LEDGER, clock)
-            await _until_stopped(stop_on_signals(), controller.run(), server.wait(), pruning, stop_first=server)
+            running = [controller.run(), server.wait(), retain(config.retention, folder / LEDGER, clock)]
+            running += [one.wait() for one in web]
+            await _until_stopped(stop_on_signals(), *running, stop_first=[*web, server])
             systemd.notify("STOPPING=1")
         finally:
             exporter.close()
     finally:
         store.close()
+
+
+async def _web(config: ControllerConfig, controller: Controller, metrics: Page) -> list["WebServer"]:
+    """The page, if it is to be served: none or one. Raises PortError."""
+    if config.web is None:
+        return []
+    try:
+        from fleetd.compose.web import serve_page  # noqa: PLC0415 - a controller without the page does without FastAPI
+    except ModuleNotFoundError as error:
+        if (error.name or "").partition(".")[0] not in {"fastapi", "uvicorn"}:
+            raise
+        raise WebError(f"web: needs `{error.name}`: pip install 'fleetd[controller]', or remove `web:`") from error
+    return [await serve_page(config.web, controller, metrics)]
 
 
 async def retain(config: RetentionConfig, path: Path, clock: Clock) -> None:
@@ -93,14 +116,22 @@ async def retain(config: RetentionConfig, path: Path, clock: Clock) -> None:
         going = False  # whoever stops the controller waits for the page at hand, not for a million entries
 
 
-async def _until_stopped(stop: asyncio.Event, *running: Coroutine[object, object, None], stop_first: Server) -> None:
+class _Door(Protocol):
+    async def stop(self) -> None:
+        """Let nobody in any more, and answer who is in."""
+
+
+async def _until_stopped(
+    stop: asyncio.Event, *running: Coroutine[object, object, None], stop_first: Sequence[_Door]
+) -> None:
     """Run until `stop` is set, then end in order; a loop that ends in any other way raises what ended it."""
     stopped = asyncio.create_task(stop.wait())
     loops = [asyncio.create_task(one) for one in running]
     await asyncio.wait([stopped, *loops], return_when=asyncio.FIRST_COMPLETED)
     ended = [task for task in loops if task.done()]
     if not ended:
-        await stop_first.stop()  # first: what agents have in hand is judged before the judge goes
+        for door in stop_first:  # first: what agents and people have in hand is judged before the judge goes
+            await door.stop()
     for task in (stopped, *loops):
         task.cancel()
     await asyncio.gather(stopped, *loops, return_exceptions=True)

@@ -24,6 +24,7 @@ from fleetd.exporter.config import AgentExporterConfig, ExporterConfig
 from fleetd.model.host import Place
 from fleetd.stores.retention import RetentionConfig
 from fleetd.uplink.config import ServerConfig, UplinkConfig
+from fleetd.web.config import WebConfig
 
 HOST_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,252}")
 """As in the DNS, with underscores; certificates, burn-in reports and metrics carry it."""
@@ -90,6 +91,8 @@ class ControllerConfig:
     power: BudgetConfig = field(default_factory=BudgetConfig)
     server: ServerConfig
     exporter: ExporterConfig = field(default_factory=ExporterConfig)
+    web: WebConfig | None = None
+    """The HTTP API and the page; null: neither is served."""
 
 
 def load_agent(path: Path) -> AgentConfig:

@@ -114,7 +114,7 @@ class Controller:
     async def _obstructed(self, order: FleetOrder, why: str) -> None:
         await self.judge.submit(OrderObstructed(host=order.host, order_id=order.id, why=why))
 
-    def _session_changed(self, host: HostName, there: bool) -> None:  # noqa: FBT001 - the dispatcher's hook
+    def _session_changed(self, host: HostName, there: bool) -> None:
         self.watch.session_changed(host, there)
         self.changes.note(host)
 

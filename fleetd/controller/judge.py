@@ -82,6 +82,8 @@ class Judge:
         self.decisions_total = 0
         self.withheld_total = 0
         self.store_errors_total = 0
+        self.store_trouble = ""
+        """What the ledger said when it refused last; "": it has not since it was written last."""
 
     @property
     def hosts(self) -> Mapping[HostName, Host]:
@@ -146,6 +148,7 @@ class Judge:
             try:
                 await self._decide(batch)
             except StoreError as error:
+                self.store_trouble = str(error)
                 self._fleet.roll_back()
                 self.store_errors_total += 1
                 _log.error("the ledger refused; nothing was decided", events=len(batch), error=str(error))
@@ -161,6 +164,7 @@ class Judge:
             todo.extendleft(reversed(self._decide_one(todo.popleft(), made, counted)))
         if made.entries:
             await self._run_blocking(lambda: self._store.commit(made.entries))
+            self.store_trouble = ""
         self._fleet.commit()
         before, self._record = self._record, self._fleet.record
         self._hosts.update(made.hosts)

@@ -98,7 +98,8 @@ class View:
 
     def unready(self) -> str:
         """Why this controller cannot be relied on now."""
-        return ""
+        trouble = self._judge.store_trouble
+        return f"the ledger cannot be written: {trouble}" if trouble else ""
 
 
 def _budget(use: budget.Use) -> BudgetState:

@@ -16,6 +16,7 @@ from fleetd.web.config import WebConfig
 from fleetd.web.events import EventStreams
 from fleetd.web.gate import App, Gate
 from fleetd.web.hooks import Metrics, ReadAlerts, hook_routes
+from fleetd.web.limits import Patience
 from fleetd.web.page import StaticFile, load_static, page_routes, session_routes
 from fleetd.web.read import read_routes
 from fleetd.web.sessions import Sessions
@@ -30,6 +31,7 @@ class WebApp:
 
     asgi: App
     streams: EventStreams
+    patience: Patience
 
 
 def make_app(
@@ -43,6 +45,7 @@ def make_app(
     metrics: Metrics,
     on_bug: Callable[[BaseException], None],
     static: Callable[[], Mapping[str, StaticFile]] | None = None,
+    patience: Patience = Patience(),  # noqa: B008 - frozen
 ) -> WebApp:
     """Make the application.
 
@@ -56,6 +59,7 @@ def make_app(
         metrics: the controller's page of metrics.
         on_bug: told of an exception that no port names.
         static: the page's files; None: as they are now.
+        patience: how long a client may take.
 
     Raises:
         WebError: the file of tokens cannot be used.
@@ -79,7 +83,7 @@ def make_app(
         openapi_url="/api/v1/openapi.json",
         redirect_slashes=False,
     )
-    gate = Gate(app, config=config, tokens=tokens, sessions=sessions, clock=clock)
+    gate = Gate(app, config=config, tokens=tokens, sessions=sessions, clock=clock, on_bug=on_bug, patience=patience)
     streams = EventStreams(view, clock=clock, nonce=nonce)
     app.include_router(read_routes(desk, view, nonce=nonce))
     app.include_router(change_routes(desk, view))
@@ -89,11 +93,11 @@ def make_app(
     )
     app.include_router(session_routes(sessions))
     app.include_router(page_routes(static))
-    _explain(app, on_bug)
-    return WebApp(asgi=gate, streams=streams)
+    _explain(app)
+    return WebApp(asgi=gate, streams=streams, patience=patience)
 
 
-def _explain(app: FastAPI, on_bug: Callable[[BaseException], None]) -> None:
+def _explain(app: FastAPI) -> None:
     @app.exception_handler(Problem)
     async def problem(_request: Request, error: Problem) -> Response:
         return error.response()
@@ -127,6 +131,5 @@ def _explain(app: FastAPI, on_bug: Callable[[BaseException], None]) -> None:
         return Problem(error.status_code, said.get(error.status_code, str(error.detail)), error.headers).response()
 
     @app.exception_handler(Exception)
-    async def bug(_request: Request, error: Exception) -> Response:
-        on_bug(error)
+    async def bug(_request: Request, _error: Exception) -> Response:
         return Problem(500, "something went wrong inside; the controller's log says more").response()

@@ -4,7 +4,7 @@ from collections.abc import Awaitable, Callable
 from typing import Annotated
 
 from fastapi import APIRouter, Depends, Header, Path, Request
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 from starlette.responses import Response
 
 from fleetd.model.fleet import FleetRecord
@@ -15,10 +15,10 @@ from fleetd.ports import DeskDoor, FleetView, Peer
 from fleetd.web.answers import Problem, answer, digest
 from fleetd.web.gate import Visitor
 from fleetd.web.read import Name
-from fleetd.web.words import CHANGE_ERRORS, LINE_CHARS_MAX, WORD_CHARS_MAX, no_query
+from fleetd.web.words import CHANGE_ERRORS, LINE_CHARS_MAX, WORD_CHARS_MAX, clean, no_query, printable
 
-Line = Annotated[str, Field(min_length=1, max_length=LINE_CHARS_MAX, pattern=r"\S")]
-Word = Annotated[str, Field(min_length=1, max_length=WORD_CHARS_MAX)]
+Line = Annotated[str, Field(min_length=1, max_length=LINE_CHARS_MAX), AfterValidator(clean)]
+Word = Annotated[str, Field(min_length=1, max_length=WORD_CHARS_MAX), AfterValidator(printable)]
 IfMatch = Annotated[str | None, Header(description="The host's `version`: it must not have changed since.")]
 Act = Callable[[Peer, HostName], Awaitable[Host]]
 MAX_SECONDS = 10 * 365 * 86400.0
@@ -88,7 +88,7 @@ def change_routes(desk: DeskDoor, view: FleetView) -> APIRouter:
     return routes
 
 
-def _host_routes(routes: APIRouter, desk: DeskDoor, view: FleetView) -> None:
+def _host_routes(routes: APIRouter, desk: DeskDoor, view: FleetView) -> None:  # noqa: C901 - a list of routes
     async def done(request: Request, name: str, if_match: str | None, act: Act) -> Response:
         host = HostName(name)
         _unchanged(view.host(host), if_match)

@@ -6,7 +6,7 @@ Format: https://html.spec.whatwg.org/multipage/server-sent-events.html
 """
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 
 import msgspec
 from fastapi import APIRouter, Depends, Request
@@ -23,11 +23,12 @@ PAUSE_S = 0.5
 """Between two events of one stream: in a storm they become one."""
 BEAT_S = 15.0
 """A sign of life, so that neither proxies nor browsers give up; also how soon a withdrawn token ends a stream."""
-SEND_S = 20.0
-"""A reader that takes nothing for so long is hung up on; what waits for it until then is one event and a buffer."""
 HOSTS_MAX = 256
 """Named in one event; of more, the page loads everything anew."""
 RETRY_MS = 2000
+
+
+Write = Callable[[str], Awaitable[None]]
 
 
 class EventStreams:
@@ -62,7 +63,7 @@ class EventStreams:
 
         return routes
 
-    async def serve(self, last: str | None, send: "_Sender", still: Callable[[], bool]) -> None:
+    async def serve(self, last: str | None, send: Write, still: Callable[[], bool]) -> None:
         """Send events until the server stops, the visitor may not look any more, or the reader is too slow."""
         position = self._view.position
         if last is None:
@@ -93,7 +94,7 @@ class EventStreams:
                 wait.cancel()
             await asyncio.gather(*waits, return_exceptions=True)
 
-    async def _tell(self, since: str, send: "_Sender") -> str:
+    async def _tell(self, since: str, send: Write) -> str:
         changes = self._view.since(since)
         if changes.everything or len(changes.hosts) > HOSTS_MAX:
             await send(self._event("reload", changes.position, {"position": changes.position}))
@@ -106,17 +107,6 @@ class EventStreams:
         data = msgspec.json.encode(body).decode()
         retry = f"retry: {RETRY_MS}\n" if kind == "hello" else ""
         return f"{retry}event: {kind}\nid: {self._nonce}-{position}\ndata: {data}\n\n"
-
-
-class _Sender:
-    """Sends text on a stream that has begun. Raises TimeoutError when the reader does not take it."""
-
-    def __init__(self, send: Send) -> None:
-        self._send = send
-
-    async def __call__(self, text: str) -> None:
-        async with asyncio.timeout(SEND_S):
-            await self._send({"type": "http.response.body", "body": text.encode(), "more_body": True})
 
 
 class _Stream(Response):
@@ -142,6 +132,9 @@ class _Stream(Response):
             except Problem:
                 return False
 
+        async def write(text: str) -> None:
+            await send({"type": "http.response.body", "body": text.encode(), "more_body": True})
+
         async def gone() -> None:
             while (await receive())["type"] != "http.disconnect":
                 pass
@@ -150,7 +143,7 @@ class _Stream(Response):
         try:
             await send({"type": "http.response.start", "status": 200, "headers": self.raw_headers})
             tasks = (
-                asyncio.ensure_future(self._streams.serve(self._last, _Sender(send), still)),
+                asyncio.ensure_future(self._streams.serve(self._last, write, still)),
                 asyncio.ensure_future(gone()),
             )
             try:
@@ -159,9 +152,6 @@ class _Stream(Response):
                 for task in tasks:
                     task.cancel()
                 told, _ = await asyncio.gather(*tasks, return_exceptions=True)
-            if isinstance(told, TimeoutError):
-                scope["state"]["hang_up"]()
-                return
             if isinstance(told, Exception):
                 raise told
             await send({"type": "http.response.body", "body": b"", "more_body": False})

@@ -6,6 +6,7 @@ no proof that its user meant it, so a change is JSON, from the same origin, and 
 """
 
 import asyncio
+import re
 from collections.abc import Awaitable, Callable, MutableMapping
 from dataclasses import dataclass
 from typing import Any
@@ -16,7 +17,7 @@ from starlette.requests import cookie_parser
 from fleetd.ports import Clock, Peer, Refused
 from fleetd.web.answers import Problem
 from fleetd.web.config import WebConfig
-from fleetd.web.limits import Buckets
+from fleetd.web.limits import Buckets, Patience
 from fleetd.web.sessions import Session, Sessions, same_secret
 from fleetd.web.tokens import TOKEN_CHARS_MAX, TokenFile, digest_of
 
@@ -30,9 +31,9 @@ UNAUTHENTICATED = Peer(name="unauthenticated", role="operator")
 """Who everybody is where everybody is believed; so named that it stands out in holds and in the audit trail."""
 CSRF_HEADER = "x-fleetd-csrf"
 BODY_BYTES_MAX = 1 << 20
-BODY_SECONDS = 20.0
 PUBLIC = frozenset({"/", "/healthz", "/readyz", "/api/v1/session"})
 SESSION = "/api/v1/session"
+EVENTS = "/api/v1/events"
 HOOKS = "/hooks/"
 _LOGINS_PER_MINUTE = 20.0
 _SECURITY = (
@@ -46,6 +47,7 @@ _SECURITY = (
     (b"cross-origin-opener-policy", b"same-origin"),
     (b"cross-origin-resource-policy", b"same-origin"),
 )
+_LOOPBACK = re.compile(r"(localhost|127(\.[0-9]{1,3}){3}|\[::1\])(:[0-9]{1,5})?")
 _HSTS = (b"strict-transport-security", b"max-age=31536000")
 
 
@@ -62,9 +64,20 @@ class Gate:
     """ASGI: lets a request through to the application, or answers it."""
 
     def __init__(
-        self, app: App, *, config: WebConfig, tokens: TokenFile | None, sessions: Sessions | None, clock: Clock
+        self,
+        app: App,
+        *,
+        config: WebConfig,
+        tokens: TokenFile | None,
+        sessions: Sessions | None,
+        clock: Clock,
+        on_bug: Callable[[BaseException], None],
+        patience: Patience,
     ) -> None:
+        """Wire it; `on_bug` is told of an exception that no port names."""
         self._app = app
+        self._on_bug = on_bug
+        self._patience = patience
         self._open = config.open
         self._tokens = tokens
         self._sessions = sessions
@@ -76,22 +89,21 @@ class Gate:
         """Serve one request."""
         if scope["type"] != "http":
             return
+        if scope["method"] == "HEAD" and scope["path"] != EVENTS:
+            scope = {**scope, "method": "GET"}  # the server leaves the body out
         headers = Headers(scope=scope)
-
-        async def guarded(message: Message) -> None:
-            if message["type"] == "http.response.start":
-                message["headers"] = [*message.get("headers", []), *_SECURITY]
-                if scope["scheme"] == "https":
-                    message["headers"].append(_HSTS)
-            await send(message)
-
+        guarded = _guarded(scope, send, self._patience.send_s)
         try:
-            self._admit(scope, headers)
-            received = await _body(scope, headers, receive)
-        except Problem as problem:
-            await problem.response()(scope, receive, guarded)
-        else:
-            await self._app(scope, received, guarded)
+            try:
+                self._admit(scope, headers)
+                received = await _body(scope, headers, receive, self._patience.body_s)
+            except Problem as problem:
+                await problem.response()(scope, receive, guarded)
+            else:
+                await self._app(scope, received, guarded)
+        except Exception as error:  # the server would swallow it
+            self._on_bug(error)
+            raise
 
     def _admit(self, scope: Scope, headers: Headers) -> None:
         """Let it through, with `scope["state"]["visitor"]`. Raises Problem."""
@@ -141,6 +153,26 @@ class Gate:
         if peer is None:
             raise _who_are_you("this token is not known, or has expired; ask for a new one")
         return peer
+
+
+def _guarded(scope: Scope, send: Send, send_s: float) -> Send:
+    """`send` with the headers that every answer has, and an end to patience."""
+    hang_up = scope.get("state", {}).get("hang_up")
+
+    async def guarded(message: Message) -> None:
+        if message["type"] == "http.response.start":
+            extra = [*_SECURITY, _HSTS] if scope["scheme"] == "https" else _SECURITY
+            message["headers"] = [*message.get("headers", []), *extra]
+        if hang_up is None:
+            await send(message)
+            return
+        limit = asyncio.get_running_loop().call_later(send_s, hang_up)  # then `send` returns: nobody is there
+        try:
+            await send(message)
+        finally:
+            limit.cancel()
+
+    return guarded
 
 
 def cookie_name(scope: Scope, headers: Headers) -> str:
@@ -196,14 +228,13 @@ def _meant(method: str, headers: Headers, visitor: Visitor | None) -> None:
 
 def _only_this_machine(headers: Headers) -> None:
     """Where everybody is believed, refuse who came by another name or through a proxy. Raises Problem."""
-    name = headers.get("host", "").rpartition(":")[0] or headers.get("host", "")
-    if name.lower() not in {"localhost", "127.0.0.1", "[::1]"} and not name.startswith("127."):
+    if not _LOOPBACK.fullmatch(headers.get("host", "").lower()):
         raise Problem(403, "`insecure` is for this machine alone: use http://127.0.0.1, or configure tokens")
     if any(header in headers for header in ("forwarded", "x-forwarded-for", "x-forwarded-proto", "via")):
         raise Problem(403, "`insecure` believes everybody, and a proxy stands before it: configure tokens")
 
 
-async def _body(scope: Scope, headers: Headers, receive: Receive) -> Receive:
+async def _body(scope: Scope, headers: Headers, receive: Receive, body_s: float) -> Receive:
     """Read the whole body of a change, which is bounded in size and time. Raises Problem."""
     if scope["method"] in {"GET", "HEAD", "OPTIONS"}:
         return receive
@@ -213,7 +244,7 @@ async def _body(scope: Scope, headers: Headers, receive: Receive) -> Receive:
     parts: list[bytes] = []
     size = 0
     try:
-        async with asyncio.timeout(BODY_SECONDS):
+        async with asyncio.timeout(body_s):
             more = True
             while more:
                 message = await receive()
@@ -225,7 +256,7 @@ async def _body(scope: Scope, headers: Headers, receive: Receive) -> Receive:
                     raise _too_large()
                 more = message.get("more_body", False)
     except TimeoutError:
-        raise Problem(408, f"the body took longer than {BODY_SECONDS:g} s", {"Connection": "close"}) from None
+        raise Problem(408, f"the body took longer than {body_s:g} s", {"Connection": "close"}) from None
     whole: Message | None = {"type": "http.request", "body": b"".join(parts), "more_body": False}
 
     async def again() -> Message:

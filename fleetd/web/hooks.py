@@ -39,6 +39,23 @@ Metrics = Callable[[str], Awaitable[tuple[str, bytes]]]
 """The page of metrics for an `Accept` header: its content type and the text."""
 
 
+_BODY = {
+    "requestBody": {
+        "required": True,
+        "content": {
+            "application/json": {
+                "schema": {
+                    "type": "object",
+                    "required": ["alerts"],
+                    "properties": {"alerts": {"type": "array", "items": {}, "maxItems": 1000}},
+                }
+            }
+        },
+    }
+}
+"""Alertmanager's webhook, version 4; what is not used of it is not described."""
+
+
 def hook_routes(
     desk: DeskDoor, view: FleetView, *, read_alerts: ReadAlerts, metrics: Metrics, agents_port: int
 ) -> APIRouter:
@@ -60,7 +77,7 @@ def hook_routes(
             targets.append(SdTarget(targets=[f"{host.name}:{agents_port}"], labels=known))
         return answer(request, targets)
 
-    @routes.post("/hooks/alertmanager", response_model=AlertsReport, responses=CHANGE_ERRORS)
+    @routes.post("/hooks/alertmanager", response_model=AlertsReport, responses=CHANGE_ERRORS, openapi_extra=_BODY)
     async def alertmanager(request: Request) -> Response:
         """Make findings of the alerts in the body of Alertmanager's webhook, each counted once.
 

@@ -1,11 +1,24 @@
-"""How much one peer may ask for: token buckets in bounded memory."""
+"""How much one peer may ask for, and how long it may take: token buckets in bounded memory, and patience."""
 
 from collections import OrderedDict
+from dataclasses import dataclass
 
 from fleetd.ports import Clock
 
 PEERS_MAX = 1024
 """Peers remembered, those that asked last; one that is forgotten begins with a full bucket again."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Patience:
+    """How long a client may take, in seconds. A connection is cheap, but only so many are served."""
+
+    head_s: float = 10.0
+    """For the whole head of a request; also how long a connection may rest between two."""
+    body_s: float = 20.0
+    """For the whole body, which has at most a megabyte."""
+    send_s: float = 30.0
+    """For taking any of what is sent; until then a buffer and what is to be sent next wait in memory."""
 
 
 class Buckets:

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from hashlib import blake2b
 from pathlib import Path
 
+import msgspec
 from fastapi import APIRouter, Depends, Request
 from pydantic import BaseModel, ConfigDict, Field
 from starlette.responses import Response
@@ -95,7 +96,7 @@ def session_routes(sessions: Sessions | None) -> APIRouter:
         if not isinstance(visitor, Visitor):
             raise Problem(401, "nobody is logged in", {"WWW-Authenticate": 'Bearer realm="fleetd"'})
         csrf = None if visitor.session is None else visitor.session.csrf
-        return _session(SessionState(name=visitor.peer.name, role=visitor.peer.role, csrf=csrf), request)
+        return _session(SessionState(name=visitor.peer.name, role=visitor.peer.role, csrf=csrf))
 
     @routes.post("", response_model=SessionState)
     async def login(request: Request, body: Login) -> Response:
@@ -104,7 +105,7 @@ def session_routes(sessions: Sessions | None) -> APIRouter:
         if sessions is None or opened is None:
             raise Problem(401, "this token is not known, or has expired; ask for a new one")
         cookie, session, peer = opened
-        response = _session(SessionState(name=peer.name, role=peer.role, csrf=session.csrf), request)
+        response = _session(SessionState(name=peer.name, role=peer.role, csrf=session.csrf))
         response.set_cookie(
             cookie_name(request.scope, request.headers),
             cookie,
@@ -134,9 +135,6 @@ def session_routes(sessions: Sessions | None) -> APIRouter:
     return routes
 
 
-def _session(state: SessionState, request: Request) -> Response:
+def _session(state: SessionState) -> Response:
     """Never compressed (it holds a secret: BREACH) and never kept."""
-    del request
-    import msgspec  # noqa: PLC0415
-
     return Response(msgspec.json.encode(state), 200, {"Cache-Control": "no-store"}, "application/json")

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import msgspec
 from fastapi import APIRouter, Depends, Path, Query, Request
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 from starlette.responses import Response
 
 from fleetd.model.fact import FactQuery
@@ -19,10 +19,10 @@ from fleetd.ports.view import PolicyState
 from fleetd.web import shapes
 from fleetd.web.answers import Problem, answer, digest, has, packed, takes_gzip
 from fleetd.web.rows import brief, fleet_map, timeline, word_flags
-from fleetd.web.words import ERRORS, HOST_NAME, NAME_CHARS_MAX, WORD_CHARS_MAX, no_query
+from fleetd.web.words import ERRORS, HOST_NAME, NAME_CHARS_MAX, WORD_CHARS_MAX, no_query, printable
 
 Name = Annotated[str, Path(pattern=HOST_NAME, max_length=NAME_CHARS_MAX, description="Name of the host.")]
-Word = Annotated[str, Field(max_length=WORD_CHARS_MAX)]
+Word = Annotated[str, Field(max_length=WORD_CHARS_MAX), AfterValidator(printable)]
 PAGE_MAX = 500
 POSITION_MAX = 2**63 - 1
 _NO_QUERY = [Depends(no_query)]
@@ -74,7 +74,7 @@ class _Map:
     packed: bytes = field(default=b"", repr=False)
 
 
-def read_routes(desk: DeskDoor, view: FleetView, *, nonce: str) -> APIRouter:
+def read_routes(desk: DeskDoor, view: FleetView, *, nonce: str) -> APIRouter:  # noqa: C901 - a list of routes
     """Make the routes; `nonce` tells tags of this process from those of another."""
     routes = APIRouter(prefix="/api/v1", responses=ERRORS, tags=["fleet"])
     made = _Map()

@@ -16,38 +16,69 @@ from fleetd.ports import Peer, Refused
 from fleetd.ports.identity import peer_named
 from fleetd.web.app import WebApp
 from fleetd.web.config import WebConfig, parse_listen
+from fleetd.web.limits import Patience
 from fleetd.web.tokens import WebError
 
 _log = structlog.get_logger(__name__)
 
 HEAD_BYTES_MAX = 16 * 1024
 """Of a request's line and headers."""
-HEAD_SECONDS = 10.0
-"""A connection that has not sent its first request's head by then is closed, and so is one that rests for as long."""
 STOP_SECONDS = 2
 """For answers that are under way when the server stops."""
 
 
+class _Config(uvicorn.Config):
+    """Uvicorn's configuration and what its protocol here needs besides."""
+
+    patience = Patience()
+
+
 class _Protocol(H11Protocol):
-    """Uvicorn's HTTP/1.1, which besides tells the application whose certificate was shown, and knows no patience."""
+    """Uvicorn's HTTP/1.1, which besides tells the application whose certificate was shown, and has little patience.
+
+    Uvicorn waits for ever for a head that comes byte by byte, and for a reader that takes nothing of what was sent.
+    """
 
     _head: asyncio.TimerHandle | None = None
+
+    @property
+    def _patience(self) -> Patience:
+        assert isinstance(self.config, _Config)  # noqa: S101 - `serve_web` makes it
+        return self.config.patience
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
         self.app_state = {**self.app_state, "certificate": _certificate(transport), "hang_up": transport.abort}
-        self._head = self.loop.call_later(HEAD_SECONDS, transport.abort)
+        self._await_head()
 
-    def handle_events(self) -> None:
-        super().handle_events()
-        if self.cycle is not None and self._head is not None:
-            self._head.cancel()
-            self._head = None
+    def data_received(self, data: bytes) -> None:
+        super().data_received(data)
+        cycle = getattr(self, "cycle", None)
+        if cycle is None or cycle.response_complete:
+            self._await_head()
+        else:
+            self._head_is_there()
+
+    def on_response_complete(self) -> None:
+        self._head_is_there()
+        super().on_response_complete()
+
+    def timeout_keep_alive_handler(self) -> None:
+        super().timeout_keep_alive_handler()
+        self.loop.call_later(self._patience.send_s, self.transport.abort)
 
     def connection_lost(self, exc: Exception | None) -> None:
+        self._head_is_there()
+        super().connection_lost(exc)
+
+    def _await_head(self) -> None:
+        if self._head is None:
+            self._head = self.loop.call_later(self._patience.head_s, self.transport.abort)
+
+    def _head_is_there(self) -> None:
         if self._head is not None:
             self._head.cancel()
-        super().connection_lost(exc)
+            self._head = None
 
 
 def _certificate(transport: asyncio.BaseTransport) -> Peer | Refused | None:
@@ -111,25 +142,25 @@ async def serve_web(config: WebConfig, app: WebApp, bug: "asyncio.Future[None]")
     context = None if config.insecure else Certificates(config).context
     listener = _listen(config.listen)
     settings: dict[str, Any] = {} if context is None else {"ssl_context_factory": lambda _config, _default: context}
-    server = _Uvicorn(
-        uvicorn.Config(
-            app.asgi,
-            loop="none",
-            http=_Protocol,
-            ws="none",
-            lifespan="off",
-            log_config=None,
-            log_level="critical",
-            access_log=False,
-            proxy_headers=False,
-            server_header=False,
-            limit_concurrency=config.connections_max,
-            timeout_keep_alive=int(HEAD_SECONDS),
-            timeout_graceful_shutdown=STOP_SECONDS,
-            h11_max_incomplete_event_size=HEAD_BYTES_MAX,
-            **settings,
-        )
+    uvicorn_config = _Config(
+        app.asgi,
+        loop="none",
+        http=_Protocol,
+        ws="none",
+        lifespan="off",
+        log_config=None,
+        log_level="critical",
+        access_log=False,
+        proxy_headers=False,
+        server_header=False,
+        limit_concurrency=config.connections_max,
+        timeout_keep_alive=max(1, int(app.patience.head_s)),
+        timeout_graceful_shutdown=STOP_SECONDS,
+        h11_max_incomplete_event_size=HEAD_BYTES_MAX,
+        **settings,
     )
+    uvicorn_config.patience = app.patience
+    server = _Uvicorn(uvicorn_config)
     served = WebServer(server, listener, app, bug)
     _log.info("web listening", address=config.listen, port=served.port, secure=context is not None)
     return served
@@ -172,7 +203,7 @@ class Certificates:
 
     def _load(self) -> ssl.SSLContext:
         config = self._config
-        assert config.cert is not None and config.key is not None  # noqa: S101, PT018 - the configuration was checked
+        assert config.cert is not None  # noqa: S101 - the configuration was checked
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         context.minimum_version = ssl.TLSVersion.TLSv1_2
         # No resumption: a session begun with a certificate that is no longer good must not go on.

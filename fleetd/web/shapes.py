@@ -14,14 +14,6 @@ FLAGS = {"held": 1, "withheld": 2, "burnin": 4, "away": 8}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Error:
-    """Every answer that is an error."""
-
-    error: str
-    """What, where, what to do; one line."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class HostBrief:
     """A host in a list."""
 

@@ -5,6 +5,7 @@ enough: there is nothing to guess, and whoever reads the file can do nothing wit
 himself in: a file that others than its owner may write is refused.
 """
 
+import os
 import re
 import stat
 from collections.abc import Callable, Mapping
@@ -29,6 +30,7 @@ _DIGEST = re.compile(r"[0-9a-f]{64}")
 _FILE_BYTES_MAX = 1 << 20
 TOKEN_CHARS_MAX = 256
 _LOOK_S = 1.0
+_YEAR_9999_S = 253370764800.0
 
 
 class WebError(PortError):
@@ -45,10 +47,12 @@ class Token:
     """Wall time; None: never."""
 
 
-def new_token(name: str, role: str, *, secret: str, expires_at_s: float | None = None) -> tuple[str, str]:
-    """Make a token of a secret; returns it and the line of the file that lets it in. Raises WebError."""
+def new_token(name: str, role: str, *, entropy: str, expires_at_s: float | None = None) -> tuple[str, str]:
+    """Make a token of something that nobody can guess; returns it and the line of the file that lets it in. Raises WebError."""
     _peer(name, role)
-    token = PREFIX + secret
+    if expires_at_s is not None and expires_at_s >= _YEAR_9999_S:
+        raise WebError("it would expire after the year 9999; leave the expiry out for a token without end")
+    token = PREFIX + entropy
     expires = "" if expires_at_s is None else f" {datetime.fromtimestamp(expires_at_s, UTC):%Y-%m-%dT%H:%M:%SZ}"
     return token, f"{name} {role} {digest_of(token)}{expires}"
 
@@ -119,7 +123,7 @@ class TokenFile:
         return token.peer
 
     def _look(self) -> None:
-        """Read a file that was replaced, at most once a second; one that cannot be used changes nothing, and is said."""
+        """Look for a new file once a second at most; one that cannot be used is said, and changes nothing."""
         now_s = self._clock.elapsed_s()
         if now_s - self._looked_s < _LOOK_S:
             return
@@ -144,8 +148,12 @@ class TokenFile:
 
     def _read(self) -> Mapping[str, Token]:
         try:
-            with self._path.open(encoding="utf-8") as file:
-                if stat.S_IMODE(self._path.stat().st_mode) & (stat.S_IWGRP | stat.S_IWOTH):
+            descriptor = os.open(self._path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)  # a pipe would keep us waiting
+            with open(descriptor, encoding="utf-8") as file:  # noqa: PTH123 - of a descriptor
+                mode = os.fstat(descriptor).st_mode
+                if not stat.S_ISREG(mode):
+                    raise WebError(f"{self._path}: is no regular file")
+                if mode & (stat.S_IWGRP | stat.S_IWOTH):
                     raise WebError(f"{self._path}: others than its owner may write it: chmod go-w {self._path}")
                 text = file.read(_FILE_BYTES_MAX + 1)
         except OSError as error:

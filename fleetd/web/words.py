@@ -5,7 +5,6 @@ from typing import Any
 from starlette.requests import Request
 
 from fleetd.web.answers import Problem
-from fleetd.web.shapes import Error
 
 HOST_NAME = r"^[A-Za-z0-9][A-Za-z0-9._-]*$"
 """As in the configuration of an agent."""
@@ -30,13 +29,39 @@ _SAID_TO_CHANGES = {
     415: "The body is no JSON.",
     429: "Too many changes; `Retry-After` says when.",
 }
-ERRORS: dict[int | str, dict[str, Any]] = {
-    status: {"model": Error, "description": text} for status, text in _SAID.items()
+_ERROR = {
+    "type": "object",
+    "properties": {"error": {"type": "string", "description": "What, where, what to do; one line."}},
+    "required": ["error"],
+    "additionalProperties": False,
 }
-CHANGE_ERRORS: dict[int | str, dict[str, Any]] = {
-    **ERRORS,
-    **{status: {"model": Error, "description": text} for status, text in _SAID_TO_CHANGES.items()},
-}
+
+
+def _said(texts: dict[int, str]) -> dict[int | str, dict[str, Any]]:
+    # No model: FastAPI would compile it anew for each status of each route, which takes most of a start.
+    return {
+        status: {"description": text, "content": {"application/json": {"schema": _ERROR}}}
+        for status, text in texts.items()
+    }
+
+
+ERRORS = _said(_SAID)
+CHANGE_ERRORS = _said(_SAID | _SAID_TO_CHANGES)
+
+
+def printable(text: str) -> str:
+    """A name as it is. Raises ValueError when it has characters that cannot be printed."""
+    if not text.isprintable():
+        raise ValueError("has characters that cannot be printed")
+    return text
+
+
+def clean(text: str) -> str:
+    """Free text fit for a terminal, a log and a database. Raises ValueError when nothing is left."""
+    cleaned = "".join(char if char.isprintable() else " " for char in text)
+    if not cleaned.strip():
+        raise ValueError("is empty")
+    return cleaned
 
 
 async def no_query(request: Request) -> None:

@@ -9,12 +9,11 @@ from fleetd.config import load_policy
 from fleetd.config.shipped import policy_path
 from fleetd.controller.controller import Controller
 from fleetd.controller.retries import DispatcherConfig
-from fleetd.model.finding import BurninEnded, Culprit, DeviceFault, FaultClass, Finding, Scope, Severity, Verdict
-from fleetd.model.fleet import FleetRecord
-from fleetd.model.host import Charge, Gpu, Hello, Hold, Host, Lifecycle, Place
+from fleetd.model.event import AgentConnected
+from fleetd.model.finding import BurninEnded, Culprit, DeviceFault, FaultClass, Scope, Severity, Verdict
+from fleetd.model.host import Gpu, Hello, Host, Lifecycle, Place
 from fleetd.model.ids import BootId, FindingId, GpuId, HostName
-from fleetd.model.journal import JournalEntry, StoreImage
-from fleetd.model.event import AgentConnected, FindingReceived
+from fleetd.model.journal import JournalEntry
 from fleetd.model.telemetry import GpuSample
 from fleetd.ports import Clock, RunBlocking
 from fleetd.stores.memory import MemoryStore

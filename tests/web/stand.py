@@ -15,6 +15,8 @@ import tempfile
 from dataclasses import replace
 from pathlib import Path
 
+import structlog
+
 from fleetd.controller.controller import Controller
 from fleetd.core import alerts
 from fleetd.model.event import FindingReceived
@@ -74,10 +76,10 @@ async def life(controller: Controller, count: int, rng: random.Random, clock: Re
             there = controller.dispatcher.has_session(name)
             if there and rng.random() < 0.3:
                 del controller.dispatcher._sessions[name]
-                controller.dispatcher.on_session(name, False)
+                controller.dispatcher.on_session(name, False)  # noqa: FBT003
             elif not there:
                 controller.dispatcher._sessions[name] = asyncio.Queue()
-                controller.dispatcher.on_session(name, True)
+                controller.dispatcher.on_session(name, True)  # noqa: FBT003
         for name in {name_of(n) for n in (*range(min(20, count)), *(rng.randrange(count) for _ in range(20)))}:
             await controller.intake.telemetry_received(
                 name, samples_of(controller.judge.hosts[name], at_s=now_s, rng=rng)
@@ -99,12 +101,10 @@ async def main() -> None:
     parser.add_argument("--tokens", type=Path)
     parser.add_argument("--log", action="store_true")
     asked = parser.parse_args()
-    rng, clock = random.Random(7), RealClock()
+    rng, clock = random.Random(7), RealClock()  # noqa: S311
     if asked.log:
         setup_logging()
     else:
-        import structlog
-
         structlog.configure(logger_factory=structlog.ReturnLoggerFactory())
     with tempfile.TemporaryDirectory() as folder:
         hosts = made_hosts(asked.hosts, rng, clock.wall_s())
