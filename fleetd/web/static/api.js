@@ -43,8 +43,7 @@ export async function get(path, query = {}) {
 
 /** Change something. Every change carries its reason in the body. */
 export async function post(path, body = {}) {
-  const headers = { "Content-Type": "application/json", ...ownHeaders() };
-  return read(await ask(`/api/v1${path}`, { method: "POST", headers, body: JSON.stringify(body) }));
+  return read(await change(path, body));
 }
 
 /** Who is asking: {name, role}; a Failure with status 401 for a stranger. */
@@ -54,7 +53,8 @@ export async function me() {
 
 /** Begin a session with a token, which is sent once and kept nowhere in the page. */
 export async function login(token) {
-  return admit(await post("/session", { token }));
+  const answer = await change("/session", { token });
+  return admit(await read(answer, { stranger: () => {} })); // a wrong token ends no session
 }
 
 /** End the session. */
@@ -113,11 +113,16 @@ async function ask(address, options) {
   }
 }
 
-async function read(response) {
+function change(path, body) {
+  const headers = { "Content-Type": "application/json", ...ownHeaders() };
+  return ask(`/api/v1${path}`, { method: "POST", headers, body: JSON.stringify(body) });
+}
+
+async function read(response, { stranger = forget } = {}) {
   if (response.status === 204) return {};
   const body = await response.json().catch(() => null);
   if (response.ok && body !== null) return body;
-  if (response.status === 401) forget();
+  if (response.status === 401) stranger();
   const said = typeof body?.error === "string" ? body.error : `the controller answered ${response.status}`;
   throw new Failure(response.status, said);
 }

@@ -77,6 +77,7 @@ function open() {
   if (ctx.identity === null && fleet.position === null) return; // the login is open
   const { name, params } = route();
   current?.unmount();
+  place.dataset.place = location.hash;
   current = VIEWS[name].view(place, ctx, params);
   document.title = `${name === "host" ? params.name : VIEWS[name].title} · fleetd`;
   for (const link of document.querySelectorAll("#places a")) {
@@ -135,7 +136,7 @@ async function showFleetState() {
 }
 
 function showQueueSize() {
-  const number = fleet.troubled();
+  const number = fleet.queued();
   document.getElementById("queue-size").textContent = number > 0 ? count(number) : "";
 }
 

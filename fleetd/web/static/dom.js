@@ -56,7 +56,7 @@ function inPage(href) {
 export const hostHref = (name) => `#/host/${encodeURIComponent(name)}`;
 
 /** A link to a host's page. */
-export const hostLink = (name, extra = {}) => h("a", { href: hostHref(name), class: "host-name", ...extra }, name);
+export const hostLink = (name, extra = {}) => h("a", { href: hostHref(name), class: "host-name", title: name, ...extra }, name);
 
 /**
  * Put new children into a place without taking anything from the reader: focus, opened details and scroll positions
@@ -97,7 +97,7 @@ export function section(title, { level = 2, note = null, tools = [], ...props } 
   );
 }
 
-/** A table with a caption that is read out, and headings; a heading is a text or [text, class]. */
+/** A table with a caption that is read out, and headings; a heading is a text or [text, class], told but not shown in brackets. */
 export function table(caption, headings, rows, props = {}) {
   return h(
     "div",
@@ -114,7 +114,9 @@ export function table(caption, headings, rows, props = {}) {
           {},
           headings.map((heading) => {
             const [text, name] = Array.isArray(heading) ? heading : [heading, null];
-            return h("th", { scope: "col", class: name }, text);
+            // A heading that is told only: its column explains itself to those who see it.
+            const told = text.startsWith("(") ? h("span", { class: "hidden" }, text.slice(1, -1)) : text;
+            return h("th", { scope: "col", class: name }, told);
           }),
         ),
       ),

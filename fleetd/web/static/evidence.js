@@ -23,7 +23,7 @@ export function wayBack(host) {
       h("li", { class: proven ? "met" : "open" }, proofOf(hold), proven && ` — passed (${host.proof}); a release is due`),
     );
   }
-  for (const charge of host.charges ?? []) {
+  for (const charge of host.charges) {
     lines.push(h("li", { class: "open" }, `a decision: its quarantine is withheld, ${charge.withheld}`));
   }
   if (host.pending) {
@@ -38,8 +38,16 @@ export function wayBack(host) {
   return lines.length === 0 ? null : h("ul", { class: "way" }, lines);
 }
 
-/** A hold with its evidence; `findings` is id → finding, as far as they are known. */
-export function holdCard(hold, findings = new Map(), { withheld = null, key = null } = {}) {
+/** The holds of a host, and those that something keeps back, each with its evidence. */
+export function holdCards(host, findings) {
+  const byId = new Map(findings.map((finding) => [finding.id, finding]));
+  return [
+    ...host.holds.map((hold) => holdCard(hold, host, byId)),
+    ...host.charges.map((charge) => holdCard(charge.hold, host, byId, charge)),
+  ];
+}
+
+function holdCard(hold, host, findings, { withheld = null, key = null } = {}) {
   const about = hold.gpu ? h("code", {}, hold.gpu) : "the host";
   return h(
     "article",
@@ -50,7 +58,7 @@ export function holdCard(hold, findings = new Map(), { withheld = null, key = nu
       withheld === null ? `Held by ${hold.owner}` : "Quarantine withheld",
       hold.fault_class !== "none" && h("span", { class: "tag" }, hold.fault_class),
     ),
-    h("p", { class: "reason" }, prose(hold.reason)),
+    !host.why.includes(hold.reason) && h("p", { class: "reason" }, prose(hold.reason)), // else it stands above already
     withheld !== null && h("p", { class: "withheld" }, "Kept back: ", prose(withheld)),
     facts([
       ["about", about],
@@ -58,7 +66,6 @@ export function holdCard(hold, findings = new Map(), { withheld = null, key = nu
       ["boot", hold.boot_id && h("code", {}, hold.boot_id)],
       ["expires", hold.expires_at_s && age(hold.expires_at_s)],
       ["in common", key && h("code", {}, key)],
-      ["may end by", proofOf(hold)],
     ]),
     hold.evidence.length > 0 && h("ul", { class: "evidence" }, hold.evidence.map((id) => evidence(id, findings.get(id)))),
   );
@@ -119,9 +126,14 @@ function ballots(run) {
 
 const words = (text) => String(text).replaceAll("_", " ");
 
-/** A host as a line of links: where it stands. */
-export function placeWords(host) {
-  const place = host.place ?? host;
+/** Where a host stands and what it is, in one line. */
+export function placeLine({ place, inventory }) {
+  const skus = [...new Set(inventory.map((gpu) => gpu.sku))].join(" + ");
+  return [place.pool, place.rack && `rack ${place.rack}`, skus].filter(Boolean).join(" · ");
+}
+
+/** Where it stands, as facts. */
+export function placeWords({ place }) {
   return [
     ["pool", place.pool && h("a", { href: `#/fleet?${new URLSearchParams({ pool: place.pool })}` }, place.pool)],
     ["rack", place.rack],

@@ -29,18 +29,11 @@ export class Fleet extends EventTarget {
     this.#settle(map.position, changed(before, this.hosts), first);
   }
 
-  /** Take a change in; returns false when it is not enough and the map must be loaded again. */
-  apply(change) {
-    const rows = change.hosts;
-    if (this.position === null || !rows.every(Array.isArray)) return false;
-    const pairs = [];
-    for (const [name, state, flags, gpus, rack, pool] of rows) {
-      const before = this.hosts.get(name) ?? null;
-      this.#put([name, state, flags, gpus], rack ?? null, pool ?? null);
-      pairs.push({ before, after: this.hosts.get(name) });
-    }
-    this.#settle(change.position, pairs, false, Boolean(change.fleet));
-    return true;
+  /** Take in a change of a few hosts: their rows as they are now. */
+  apply({ position, fleet }, rows) {
+    const pairs = rows.map((after) => ({ before: this.hosts.get(after.name) ?? null, after }));
+    for (const row of rows) this.hosts.set(row.name, row);
+    this.#settle(position, pairs, false, fleet);
   }
 
   /** Forget everything: the next reader may not be allowed to see it. */
@@ -68,16 +61,15 @@ export class Fleet extends EventTarget {
     return found;
   }
 
-  /** How many hosts somebody should look at. */
-  troubled() {
+  /** How many hosts stand in the queue. */
+  queued() {
     let found = 0;
-    for (const host of this.hosts.values()) found += needsLook(host) ? 1 : 0;
+    for (const host of this.hosts.values()) found += isQueued(host) ? 1 : 0;
     return found;
   }
 
   #put([name, state, flags, gpus], rack, pool) {
-    const word = typeof state === "number" ? (this.#states[state] ?? "unknown") : state;
-    this.hosts.set(name, { name, state: word, flags, gpus, rack, pool });
+    this.hosts.set(name, { name, state: this.#states[state] ?? "unknown", flags, gpus, rack, pool });
   }
 
   #settle(position, rows, first, fleet = true) {
@@ -88,8 +80,19 @@ export class Fleet extends EventTarget {
   }
 }
 
-/** Whether somebody should look at a host: the controller says so. */
-export const needsLook = (host) => (host.flags & FLAG.look) !== 0;
+/** Whether a host stands in the queue: a hold is on it, or one is withheld. */
+export const isQueued = (host) => (host.flags & (FLAG.held | FLAG.withheld)) !== 0;
+
+/** A host's row, of all that is known about it. */
+export function rowOf({ host, connected }) {
+  const flags =
+    (host.holds.length > 0 ? FLAG.held : 0) |
+    (host.charges.length > 0 ? FLAG.withheld : 0) |
+    (host.pending !== null ? FLAG.burnin : 0) |
+    (!connected && host.state !== "retired" ? FLAG.away : 0);
+  const { rack, pool } = host.place;
+  return { name: host.name, state: host.state, flags, gpus: host.inventory.length, rack, pool };
+}
 
 function changed(before, after) {
   const pairs = [];

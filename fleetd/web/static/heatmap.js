@@ -4,7 +4,7 @@ import { h, visible } from "./dom.js";
 import { plural } from "./format.js";
 import { cellAt, layOut, step } from "./layout.js";
 import { FLAG, STATE_NAMES, flagWords, stateOf } from "./words.js";
-import { needsLook } from "./fleet.js";
+import { isQueued } from "./fleet.js";
 
 const PULSE_MS = 1600;
 const PULSES_MAX = 200;
@@ -231,7 +231,7 @@ export class HeatMap {
   #focused() {
     if (this.#cursor < 0) {
       const admitted = (cell) => this.#admits(cell.host);
-      const first = this.#plan?.cells.findIndex((cell) => admitted(cell) && needsLook(cell.host)) ?? -1;
+      const first = this.#plan?.cells.findIndex((cell) => admitted(cell) && isQueued(cell.host)) ?? -1;
       this.#cursor = first >= 0 ? first : (this.#plan?.cells.findIndex(admitted) ?? -1);
     }
     this.#moveTo(this.#cursor);

@@ -1,12 +1,14 @@
 /**
- * Keeping up: server-sent events, and polling while they do not come. A change carries the rows of its hosts; where it
- * cannot (too many at once, the stream was away for too long) the map is loaded again, unchanged for the price of a 304.
+ * Keeping up: server-sent events, and polling while they do not come. A change names its hosts; a few are asked for one
+ * by one, for more of them, or after a stream that was away for too long, the map is loaded again.
  */
 
-import { Failure } from "./api.js";
+import { Failure, get, part } from "./api.js";
+import { rowOf } from "./fleet.js";
 
 const POLL_MS = 10_000;
 const RELOAD_MS = 2000;
+const FEW = 4;
 
 /** How the page keeps up: in words for the header. */
 export const MODES = {
@@ -24,6 +26,7 @@ export class Live {
   #reload = null;
   #loading = false;
   #overtaken = false;
+  #taken = Promise.resolve();
   #mode = null;
 
   /** `tell(mode)` is called when the way of keeping up changes. */
@@ -55,14 +58,27 @@ export class Live {
     source.addEventListener("hello", (event) => {
       if (JSON.parse(event.data).position !== this.#fleet.position) this.refresh();
     });
-    source.addEventListener("change", (event) => this.#take(event.data));
+    source.addEventListener("change", (event) => {
+      this.#taken = this.#taken.then(() => this.#take(event.data)); // in their order
+    });
     source.addEventListener("reload", () => this.#soon());
     source.addEventListener("error", () => this.#set("polling"));
   }
 
-  #take(text) {
-    this.#overtaken = this.#loading;
-    if (!this.#fleet.apply(JSON.parse(text))) this.#soon();
+  async #take(text) {
+    const change = JSON.parse(text);
+    if (change.hosts.length > FEW || this.#fleet.position === null) {
+      this.#soon();
+      return;
+    }
+    try {
+      const details = await Promise.all(change.hosts.map((name) => get(`/hosts/${part(name)}`)));
+      this.#overtaken = this.#loading;
+      this.#fleet.apply(change, details.map(rowOf));
+    } catch (error) {
+      if (!(error instanceof Failure)) throw error;
+      this.#soon();
+    }
   }
 
   /** Load the map once for however many reasons come together. */

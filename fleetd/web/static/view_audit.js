@@ -1,27 +1,42 @@
-/** The audit trail: who did what, why, and what it was before and after. Newest first, by pages. */
+/** The audit trail: who did what, why, and what it was before and after. Newest first within a span of time. */
 
 import { get } from "./api.js";
 import { h, hostLink, nothing, prose, table } from "./dom.js";
-import { age, stamp } from "./format.js";
+import { age, now, plural, stamp } from "./format.js";
 import { dataView } from "./view.js";
 import { EVENT_NAMES, eventWords } from "./words.js";
 
-const PAGE = 100;
-const FILTERS = ["people", "host", "who", "event", "before"];
+const PAGE = 500;
+const FILTERS = ["span", "people", "host", "who", "event", "after"];
+const SPANS = [
+  ["day", "last day", 86_400],
+  ["hour", "last hour", 3600],
+  ["week", "last 7 days", 7 * 86_400],
+  ["month", "last 30 days", 30 * 86_400],
+  ["all", "everything", null],
+];
 
 export const auditView = dataView({
   title: () => "Audit trail",
-  concerns: (change, params) => !params.before && (change.rows.length > 0 || change.fleet),
-  fetch: (params) =>
-    get("/facts", { newest: true, limit: PAGE, ...Object.fromEntries(FILTERS.map((name) => [name, params[name]])) }),
+  concerns: (change, params) => !params.after && (change.rows.length > 0 || change.fleet),
+  fetch({ span, people, host, who, event, after }) {
+    const seconds = (SPANS.find(([name]) => name === span) ?? SPANS[0])[2];
+    const since = seconds === null ? null : Math.max(0, Math.floor(now() - seconds));
+    return get("/facts", { people: people !== "false", host, who, event, after, since, limit: PAGE });
+  },
   render: ({ facts, more }, ctx, params) => [
     filters(ctx, params),
-    facts.length === 0 ? nothing("Nothing matches.") : table("Audit trail", HEADS, facts.map(row)),
+    facts.length === 0
+      ? nothing("Nothing matches in this span of time.")
+      : [
+          h("p", { class: "note" }, `${plural(facts.length, "entry", "entries")}${more ? "; there are newer ones" : ""}`),
+          table("Audit trail", HEADS, facts.toReversed().map(row)),
+        ],
     h(
       "nav",
       { class: "pages", "aria-label": "Pages" },
-      params.before && h("a", { href: address({ ...params, before: "" }) }, "newest"),
-      more && h("a", { href: address({ ...params, before: facts.at(-1).position }) }, "older"),
+      params.after && h("a", { href: address({ ...params, after: "" }) }, "first page"),
+      more && h("a", { href: address({ ...params, after: facts.at(-1).position }) }, "newer entries"),
     ),
   ],
 });
@@ -34,16 +49,25 @@ function address(params) {
 }
 
 function filters(ctx, params) {
-  const field = (name, label, node) => [h("label", { for: `audit-${name}` }, label), node];
+  const choice = (name, options, chosen) =>
+    h(
+      "select",
+      { id: `audit-${name}`, name, "data-key": `audit-${name}` },
+      options.map(([value, text]) => h("option", { value, selected: value === chosen }, text)),
+    );
   const text = (name) =>
-    h("input", { id: `audit-${name}`, name, type: "search", value: params[name] ?? "", autocomplete: "off", "data-filter": name === "host" });
-  const event = h(
-    "select",
-    { id: "audit-event", name: "event" },
-    h("option", { value: "" }, "any"),
-    EVENT_NAMES.map((name) => h("option", { value: name, selected: name === params.event }, eventWords(name))),
-  );
-  const people = h("input", { type: "checkbox", id: "audit-people", name: "people", checked: params.people === "true" });
+    h("input", {
+      id: `audit-${name}`,
+      name,
+      type: "search",
+      size: 14,
+      value: params[name] ?? "",
+      autocomplete: "off",
+      "data-filter": name === "host",
+    });
+  const field = (name, label, node) => [h("label", { for: `audit-${name}` }, label), node];
+  const events = [["", "any"], ...EVENT_NAMES.map((name) => [name, eventWords(name)])];
+  const everybody = [["true", "people"], ["false", "people and fleetd"]];
   const form = h(
     "form",
     {
@@ -52,15 +76,15 @@ function filters(ctx, params) {
       on: {
         submit: (submitted) => {
           submitted.preventDefault();
-          const given = new FormData(form);
-          ctx.go(address({ ...Object.fromEntries(given), people: given.has("people") ? "true" : "" }));
+          ctx.go(address(Object.fromEntries(new FormData(form))));
         },
       },
     },
+    field("span", "When", choice("span", SPANS, params.span ?? "day")),
+    field("people", "By", choice("people", everybody, params.people ?? "true")),
     field("host", "Host", text("host")),
     field("who", "Who", text("who")),
-    field("event", "What", event),
-    h("span", { class: "field tick" }, people, h("label", { for: "audit-people" }, "people only")),
+    field("event", "What", choice("event", events, params.event ?? "")),
     h("button", { type: "submit", "data-key": "audit-filter" }, "Filter"),
   );
   return form;

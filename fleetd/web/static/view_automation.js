@@ -75,7 +75,7 @@ function budgets(policy) {
   return section(
     "Quarantine budgets",
     { note: "The fleet, then the areas of which something is spent, the fullest first." },
-    table("Quarantine budgets", ["Area", "", ["Held now", "num"], ["Hosts", "num"], "", ["Ordered", "num"]], rows),
+    table("Quarantine budgets", ["Area", "(Held of what may be)", ["Held now", "num"], ["Hosts", "num"], "(Ordered of what may be)", ["Ordered", "num"]], rows),
     h("p", { class: "note" }, `Burn-ins on hosts that served users: ${count(policy.burnins)} now, ${most}.`),
   );
 }

@@ -2,14 +2,16 @@
 
 import { Failure, get } from "./api.js";
 import { h, hostLink, nothing, prose, swap, table } from "./dom.js";
-import { needsLook } from "./fleet.js";
+import { isQueued } from "./fleet.js";
 import { age, count, plural } from "./format.js";
 import { HeatMap } from "./heatmap.js";
+import { newestFacts } from "./recent.js";
 import { heading } from "./view.js";
-import { LOOK, STATE_NAMES, badge, eventWords, flagWords, sign, stateOf } from "./words.js";
+import { QUEUED, STATE_NAMES, badge, eventWords, flagWords, sign, stateOf } from "./words.js";
 
 const ROWS = 200;
-const ASIDE = 14;
+const LOOKED = 6;
+const RECENT = 10;
 const ASIDE_AGAIN_MS = 2000;
 
 /** Open the view. Its filters live in the address, so that a link shows what its sender saw. */
@@ -116,7 +118,7 @@ class FleetView {
 
   #admits = (host) => {
     const { state, q } = this.#filter;
-    if (state === "look" ? !needsLook(host) : state !== "" && host.state !== state) return false;
+    if (state === "queued" ? !isQueued(host) : state !== "" && host.state !== state) return false;
     return q === "" || host.name.toLowerCase().includes(q.toLowerCase());
   };
 
@@ -171,7 +173,7 @@ class FleetView {
     swap(
       this.#legend,
       names.map((name) => chip(name, counts[name] ?? 0, sign(name), stateOf(name).label)),
-      chip("look", this.#ctx.fleet.troubled(), "needs a look"),
+      chip("queued", this.#ctx.fleet.queued(), "in the queue"),
       h(
         "span",
         { class: "signs" },
@@ -200,10 +202,10 @@ class FleetView {
   async #load() {
     try {
       const [queue, recent] = await Promise.all([
-        get("/hosts", { flag: LOOK, limit: ASIDE }),
-        get("/facts", { newest: true, people: false, limit: ASIDE }),
+        get("/hosts", { flag: QUEUED, limit: LOOKED }),
+        newestFacts(RECENT),
       ]);
-      swap(this.#aside, lookList(queue, this.#ctx.fleet.troubled()), recentList(recent.facts));
+      swap(this.#aside, lookList(queue, this.#ctx.fleet.queued()), recentList(recent));
     } catch (error) {
       if (!(error instanceof Failure)) throw error;
       if (error.status !== 401) swap(this.#aside, h("p", { class: "refused" }, error.message));
@@ -226,12 +228,12 @@ function hostTable(hosts) {
   );
   const more = hosts.length - rows.length;
   return [
-    table("Hosts", ["Host", "State", "", "Rack", "Pool", ["GPUs", "num"]], rows),
+    table("Hosts", ["Host", "State", "(Besides)", "Rack", "Pool", ["GPUs", "num"]], rows),
     more > 0 && h("p", { class: "note" }, `${plural(more, "more host")}: filter by name, state or pool to see them.`),
   ];
 }
 
-function lookList(queue, troubled) {
+function lookList(queue, queued) {
   const items = queue.hosts.map((host) =>
     h("li", {}, sign(host.state), h("div", {}, hostLink(host.name), h("p", {}, prose(host.why))), age(host.since_s)),
   );
@@ -239,8 +241,8 @@ function lookList(queue, troubled) {
     "section",
     {},
     h("h2", {}, "Needs a look"),
-    items.length === 0 ? nothing("Nothing is held, withheld or suspect.") : h("ul", { class: "feed" }, items),
-    troubled > items.length && h("p", {}, h("a", { href: "#/queue" }, `all ${count(troubled)} in the queue`)),
+    items.length === 0 ? nothing("Nothing is held or withheld.") : h("ul", { class: "feed" }, items),
+    queued > items.length && h("p", {}, h("a", { href: "#/queue" }, `all ${count(queued)} in the queue`)),
   );
 }
 

@@ -3,7 +3,7 @@
 import { hostButtons } from "./actions.js";
 import { get, part } from "./api.js";
 import { h, nothing, prose, section, table } from "./dom.js";
-import { findingLine, holdCard, isRun, placeWords, runCard, wayBack } from "./evidence.js";
+import { findingLine, holdCards, isRun, placeWords, runCard, wayBack } from "./evidence.js";
 import { ABSENT, age, bytes, celsius, count, hertz, plural, ratio, watts } from "./format.js";
 import { boundsOf, sparkline } from "./spark.js";
 import { dataView, facts } from "./view.js";
@@ -33,7 +33,6 @@ export const hostView = dataView({
     return { ...whole, timeline, telemetry };
   },
   render({ host, samples, findings, connected, timeline, telemetry }, ctx) {
-    const byId = new Map(findings.map((finding) => [finding.id, finding]));
     const runs = findings.filter(isRun);
     return [
       standing(host, connected),
@@ -44,7 +43,7 @@ export const hostView = dataView({
         h(
           "div",
           {},
-          holds(host, byId),
+          holds(host, findings),
           gpus(host, samples, telemetry),
           section("Timeline", { note: "newest first" }, history(timeline)),
         ),
@@ -66,12 +65,9 @@ function standing(host, connected) {
   );
 }
 
-function holds(host, byId) {
+function holds(host, findings) {
   const back = wayBack(host);
-  const cards = [
-    ...host.holds.map((hold) => holdCard(hold, byId)),
-    ...host.charges.map((charge) => holdCard(charge.hold, byId, charge)),
-  ];
+  const cards = holdCards(host, findings);
   if (cards.length === 0 && back === null) return null;
   return section(
     "What stands between it and its users",

@@ -41,7 +41,7 @@ function areas(found) {
       h("td", { class: "num" }, watts(area.stranded_watts)),
     ),
   );
-  const heads = ["Area", "", ["Reserved", "num"], ["Budget", "num"], ["Demand", "num"], ["Stranded", "num"]];
+  const heads = ["Area", "(Reserved of the budget)", ["Reserved", "num"], ["Budget", "num"], ["Demand", "num"], ["Stranded", "num"]];
   return table("Areas", heads, rows);
 }
 
@@ -78,10 +78,10 @@ function hosts(found) {
       h("td", {}, host.uncapped),
     ),
   );
-  const heads = ["Host", "Area", "", ["Reserved", "num"], ["Highest", "num"], ["Demand", "num"]];
+  const heads = ["Host", "Area", "(Reserved of the highest)", ["Reserved", "num"], ["Highest", "num"], ["Demand", "num"]];
   return section(
     "Hosts",
     { note: found.length > ROWS ? `the ${ROWS} of ${plural(found.length, "host")} that lack most` : null },
-    rows.length === 0 ? nothing("No host is in the tree.") : table("Hosts", [...heads, ["Lease", "num"], ["Left", "num"], ""], rows),
+    rows.length === 0 ? nothing("No host is in the tree.") : table("Hosts", [...heads, ["Lease", "num"], ["Left", "num"], "Uncapped"], rows),
   );
 }

@@ -19,10 +19,10 @@ const STATES = {
 export const STATE_NAMES = Object.keys(STATES);
 
 /** Bits of a host's flags on the map. */
-export const FLAG = { held: 1, withheld: 2, burnin: 4, away: 8, look: 16 };
+export const FLAG = { held: 1, withheld: 2, burnin: 4, away: 8 };
 
-/** The flag of a host that somebody should look at, as the API calls it. */
-export const LOOK = "look";
+/** Flags of the hosts in the queue, as the API calls them. */
+export const QUEUED = ["held", "withheld"];
 
 const FLAG_WORDS = [
   [FLAG.held, "held"],
