@@ -87,7 +87,7 @@ def make_app(
     streams = EventStreams(view, clock=clock, nonce=nonce)
     app.include_router(read_routes(desk, view, nonce=nonce))
     app.include_router(change_routes(desk, view))
-    app.include_router(streams.routes(gate.visitor))
+    app.include_router(streams.routes(gate.may_look))
     app.include_router(
         hook_routes(desk, view, read_alerts=read_alerts, metrics=metrics, agents_port=config.agents_port)
     )

@@ -6,7 +6,8 @@ Format: https://html.spec.whatwg.org/multipage/server-sent-events.html
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Coroutine
+from typing import Any
 
 import msgspec
 from fastapi import APIRouter, Depends, Request
@@ -15,7 +16,7 @@ from starlette.responses import Response
 
 from fleetd.ports import Clock, FleetView
 from fleetd.web.answers import Problem
-from fleetd.web.gate import Receive, Scope, Send, Visitor
+from fleetd.web.gate import Receive, Scope, Send
 from fleetd.web.words import ERRORS, no_query
 
 STREAMS_MAX = 256
@@ -45,8 +46,8 @@ class EventStreams:
         """End all streams; those who read come back to whoever listens then."""
         self._stop.set()
 
-    def routes(self, admitted: Callable[[Scope, Headers], Visitor | None]) -> APIRouter:
-        """Make the route; `admitted` says who is there, or raises Problem."""
+    def routes(self, admitted: Callable[[Scope, Headers], bool]) -> APIRouter:
+        """Make the route; `admitted` says whether whoever asked may still look."""
         routes = APIRouter(prefix="/api/v1", responses=ERRORS, tags=["fleet"])
 
         @routes.get(
@@ -70,35 +71,39 @@ class EventStreams:
             await send(self._event("hello", position, {"position": position}))
         else:
             position = await self._tell(last.removeprefix(f"{self._nonce}-"), send)
-        while not self._stop.is_set():
-            if not await self._wait(position):
+        asked_s = self._clock.elapsed_s()
+        while True:
+            changed = await self._first(self._view.changed(position), self._clock.sleep_s(BEAT_S))
+            if self._clock.elapsed_s() - asked_s >= BEAT_S:
+                asked_s = self._clock.elapsed_s()
                 if not still():
                     return
+            if self._stop.is_set():
+                return
+            if not changed:
                 await send(": beat\n\n")
                 continue
             position = await self._tell(position, send)
-            await self._clock.sleep_s(PAUSE_S)
+            await self._first(self._clock.sleep_s(PAUSE_S))
 
-    async def _wait(self, position: str) -> bool:
-        """Wait for a change; False: a beat is due, or the server stops."""
-        waits = (
-            asyncio.ensure_future(self._view.changed(position)),
-            asyncio.ensure_future(self._clock.sleep_s(BEAT_S)),
-            asyncio.ensure_future(self._stop.wait()),
-        )
+    async def _first(self, *waits: Coroutine[Any, Any, None]) -> bool:
+        """Wait for one of these, or until the server stops; whether the first one is over and the server goes on."""
+        tasks = [asyncio.ensure_future(wait) for wait in (*waits, self._stop.wait())]
         try:
-            await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
-            return waits[0].done() and not self._stop.is_set()
+            await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+            if tasks[0].done():
+                tasks[0].result()
+            return tasks[0].done() and not self._stop.is_set()
         finally:
-            for wait in waits:
-                wait.cancel()
-            await asyncio.gather(*waits, return_exceptions=True)
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
 
     async def _tell(self, since: str, send: Write) -> str:
         changes = self._view.since(since)
         if changes.everything or len(changes.hosts) > HOSTS_MAX:
             await send(self._event("reload", changes.position, {"position": changes.position}))
-        elif changes.hosts or changes.fleet or changes.position != since:
+        elif changes.position != since:
             body = {"position": changes.position, "hosts": changes.hosts, "fleet": changes.fleet}
             await send(self._event("change", changes.position, body))
         return changes.position
@@ -114,9 +119,7 @@ class _Stream(Response):
 
     media_type = "text/event-stream"
 
-    def __init__(
-        self, streams: EventStreams, last: str | None, admitted: Callable[[Scope, Headers], Visitor | None]
-    ) -> None:
+    def __init__(self, streams: EventStreams, last: str | None, admitted: Callable[[Scope, Headers], bool]) -> None:
         super().__init__(headers={"Cache-Control": "no-store", "X-Accel-Buffering": "no"})
         del self.headers["content-length"]
         self._streams = streams
@@ -127,10 +130,7 @@ class _Stream(Response):
         headers = Headers(scope=scope)
 
         def still() -> bool:
-            try:
-                return self._admitted(scope, headers) is not None
-            except Problem:
-                return False
+            return self._admitted(scope, headers)
 
         async def write(text: str) -> None:
             await send({"type": "http.response.body", "body": text.encode(), "more_body": True})

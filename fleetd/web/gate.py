@@ -35,6 +35,7 @@ PUBLIC = frozenset({"/", "/healthz", "/readyz", "/api/v1/session"})
 SESSION = "/api/v1/session"
 EVENTS = "/api/v1/events"
 HOOKS = "/hooks/"
+READERS = frozenset({"operator", "viewer"})
 _LOGINS_PER_MINUTE = 20.0
 _SECURITY = (
     (
@@ -125,6 +126,14 @@ class Gate:
         if changes:
             _take(self._changes, f"{visitor.peer.role}:{visitor.peer.name}", "changes")
 
+    def may_look(self, scope: Scope, headers: Headers) -> bool:
+        """Whether whoever asked this may read, as things are now."""
+        try:
+            visitor = self.visitor(scope, headers)
+        except Problem:
+            return False
+        return visitor is not None and visitor.peer.role in READERS
+
     def visitor(self, scope: Scope, headers: Headers) -> Visitor | None:
         """Who is there; None: nobody says. Raises Problem when a token or certificate is no good.
 
@@ -198,7 +207,7 @@ def _may(peer: Peer, path: str, *, changes: bool) -> None:
     hook = path.startswith(HOOKS)
     if hook and changes and peer.role in {"hook", "operator"}:
         return
-    if peer.role == "operator" or (peer.role == "viewer" and not changes):
+    if peer.role == "operator" or (peer.role in READERS and not changes):
         return
     what = "hand in alerts" if hook else "change anything" if changes else "read here"
     needs = "a hook or an operator" if hook else "an operator" if changes else "a viewer or an operator"

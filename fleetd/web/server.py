@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import os
 import socket
 import ssl
 from collections.abc import Iterator
@@ -172,8 +173,9 @@ def _listen(listen: str) -> socket.socket:
     try:
         return socket.create_server((host, port), family=family, backlog=128)
     except OSError as error:
+        why = os.strerror(error.errno) if error.errno else str(error)  # Python's own text repeats the address
         advice = "stop what listens there, or set another `web: listen`"
-        raise WebError(f"the page cannot be served on {listen}: {error.strerror}; {advice}") from error
+        raise WebError(f"the page cannot be served on {listen}: {why}; {advice}") from error
 
 
 class Certificates:

@@ -48,7 +48,7 @@ class Token:
 
 
 def new_token(name: str, role: str, *, entropy: str, expires_at_s: float | None = None) -> tuple[str, str]:
-    """Make a token of something that nobody can guess; returns it and the line of the file that lets it in. Raises WebError."""
+    """Make a token of 256 random bits; returns it, and the line of the file that lets it in. Raises WebError."""
     _peer(name, role)
     if expires_at_s is not None and expires_at_s >= _YEAR_9999_S:
         raise WebError("it would expire after the year 9999; leave the expiry out for a token without end")

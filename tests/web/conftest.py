@@ -40,9 +40,13 @@ class StillClock:
         return self.elapsed
 
     async def sleep_s(self, seconds: float) -> None:
-        woken = asyncio.Event()
-        self.sleepers.append((self.elapsed + seconds, woken))
-        await woken.wait()
+        sleeper = (self.elapsed + seconds, asyncio.Event())
+        self.sleepers.append(sleeper)
+        try:
+            await sleeper[1].wait()
+        finally:
+            if sleeper in self.sleepers:
+                self.sleepers.remove(sleeper)
 
     def pass_s(self, seconds: float) -> None:
         self.elapsed += seconds
