@@ -1,22 +1,20 @@
 """The page in a real Chromium, before a real controller with made hosts (`tests.web.stand`)."""
 
-import json
 import re
 import shutil
 import signal
 import subprocess
 import sys
-import urllib.request
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
+import httpx
 import pytest
 from playwright.sync_api import Browser, Page, expect, sync_playwright
-
-from fleetd.web.tokens import new_token
 
 ROOT = Path(__file__).parents[2]
 SIZE = {"width": 1440, "height": 900}
@@ -33,15 +31,11 @@ class Stand:
 
     def get(self, path: str) -> Any:
         """What the API answers, seen by another client than the page."""
-        with urllib.request.urlopen(f"{self.url}api/v1{path}", timeout=10) as answer:
-            return json.load(answer)
+        return httpx.get(f"{self.url}api/v1{path}", timeout=20).raise_for_status().json()
 
     def post(self, path: str, **body: object) -> Any:
         """Change something behind the page's back."""
-        headers = {"Content-Type": "application/json"}
-        request = urllib.request.Request(f"{self.url}api/v1{path}", json.dumps(body).encode(), headers)
-        with urllib.request.urlopen(request, timeout=10) as answer:
-            return json.load(answer)
+        return httpx.post(f"{self.url}api/v1{path}", json=body, timeout=20).raise_for_status().json()
 
 
 @contextmanager
@@ -138,9 +132,9 @@ class Tokens:
 @pytest.fixture
 def tokens(tmp_path: Path) -> Tokens:
     """An operator's token and a viewer's."""
-    operator, first = new_token("olga", "operator", secret="o" * 43)
-    viewer, second = new_token("vera", "viewer", secret="v" * 43)
-    file = tmp_path / "tokens"
-    file.write_text(f"{first}\n{second}\n")
-    file.chmod(0o600)
-    return Tokens(file=file, operator=operator, viewer=viewer)
+    made = Tokens(file=tmp_path / "tokens", operator="fleetd_" + "o" * 43, viewer="fleetd_" + "v" * 43)
+    lines = (("olga", "operator", made.operator), ("vera", "viewer", made.viewer))
+    text = "".join(f"{name} {role} {sha256(token.encode()).hexdigest()}\n" for name, role, token in lines)
+    made.file.touch(mode=0o600)
+    made.file.write_text(text)
+    return made
