@@ -1,7 +1,7 @@
 """A short window of a few readings of each GPU, in bounded memory: what a host's page draws.
 
 Memory: `POINTS` readings of four metrics are 4 bytes each, 960 bytes a GPU, and 8 bytes a reading and host for the
-times: about 8.5 KiB for a host with eight GPUs, 43 MiB for 40,000 GPUs of 5,000 hosts. Long history is Prometheus's.
+times: with names about 9 KiB for a host with eight GPUs, 45 MiB for 40,000 GPUs. Long history is Prometheus's.
 """
 
 import math

@@ -14,7 +14,7 @@ from fleetd.web.answers import Problem
 from fleetd.web.change import change_routes
 from fleetd.web.config import WebConfig
 from fleetd.web.events import EventStreams
-from fleetd.web.gate import App, Gate
+from fleetd.web.gate import PUBLIC, App, Gate
 from fleetd.web.hooks import Metrics, ReadAlerts, hook_routes
 from fleetd.web.limits import Patience
 from fleetd.web.page import StaticFile, load_static, page_routes, session_routes
@@ -94,7 +94,22 @@ def make_app(
     app.include_router(session_routes(sessions))
     app.include_router(page_routes(static))
     _explain(app)
+    _document(app)
     return WebApp(asgi=gate, streams=streams, patience=patience)
+
+
+def _document(app: FastAPI) -> None:
+    """Say in the OpenAPI document by what one comes in, and where one needs nothing."""
+    document = app.openapi()
+    document["components"]["securitySchemes"] = {
+        "token": {"type": "http", "scheme": "bearer", "description": "`fleetd token new` makes them."},
+        "session": {"type": "apiKey", "in": "cookie", "name": "fleetd", "description": "Under TLS `__Host-fleetd`."},
+        "certificate": {"type": "mutualTLS", "description": "URI fleetd://ROLE/NAME, of the configured authority."},
+    }
+    document["security"] = [{"token": []}, {"session": []}, {"certificate": []}]
+    for path in PUBLIC & document["paths"].keys():
+        for operation in document["paths"][path].values():
+            operation["security"] = []
 
 
 def _explain(app: FastAPI) -> None:

@@ -15,10 +15,10 @@ from fleetd.ports import DeskDoor, FleetView, Peer
 from fleetd.web.answers import Problem, answer, digest
 from fleetd.web.gate import Visitor
 from fleetd.web.read import Name
-from fleetd.web.words import CHANGE_ERRORS, LINE_CHARS_MAX, WORD_CHARS_MAX, clean, no_query, printable
+from fleetd.web.words import CHANGE_ERRORS, IDENTIFIER, LINE_CHARS_MAX, WORD_CHARS_MAX, clean, no_query
 
-Line = Annotated[str, Field(min_length=1, max_length=LINE_CHARS_MAX), AfterValidator(clean)]
-Word = Annotated[str, Field(min_length=1, max_length=WORD_CHARS_MAX), AfterValidator(printable)]
+Line = Annotated[str, Field(min_length=1, max_length=LINE_CHARS_MAX, pattern=r"\S"), AfterValidator(clean)]
+Word = Annotated[str, Field(max_length=WORD_CHARS_MAX, pattern=IDENTIFIER)]
 IfMatch = Annotated[str | None, Header(description="The host's `version`: it must not have changed since.")]
 Act = Callable[[Peer, HostName], Awaitable[Host]]
 MAX_SECONDS = 10 * 365 * 86400.0

@@ -8,7 +8,7 @@ from fleetd.model.host import Host, Lifecycle
 from fleetd.model.ids import HostName
 from fleetd.model.journal import JournalEntry
 from fleetd.model.order import Order, Quarantine, RunBurnin
-from fleetd.web.shapes import FLAGS, FleetMap, HostBrief, MapRack, OrderBrief, Timeline, TimelineEntry
+from fleetd.web.shapes import FLAGS, Flag, FleetMap, HostBrief, MapRack, OrderBrief, Timeline, TimelineEntry
 
 _STATES = [state.value for state in Lifecycle]
 _STATE_NUMBER = {state: number for number, state in enumerate(Lifecycle)}
@@ -49,7 +49,7 @@ def flags(host: Host, *, connected: bool) -> int:
     )
 
 
-def word_flags(host: Host, *, connected: bool) -> set[str]:
+def word_flags(host: Host, *, connected: bool) -> set[Flag]:
     """The same as words."""
     bits = flags(host, connected=connected)
     return {word for word, bit in FLAGS.items() if bits & bit}

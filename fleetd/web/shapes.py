@@ -1,6 +1,7 @@
 """What the answers of `/api/v1` look like; the OpenAPI document is made of these. Units are those of the model."""
 
 from dataclasses import dataclass
+from typing import Literal
 
 from fleetd.model.fact import Fact
 from fleetd.model.finding import Finding
@@ -9,7 +10,8 @@ from fleetd.model.host import Charge, Hold, Host, Lifecycle, PendingBurnin
 from fleetd.model.ids import GpuId, HostName
 from fleetd.model.telemetry import GpuSample
 
-FLAGS = {"held": 1, "withheld": 2, "burnin": 4, "away": 8}
+Flag = Literal["held", "withheld", "burnin", "away"]
+FLAGS: dict[Flag, int] = {"held": 1, "withheld": 2, "burnin": 4, "away": 8}
 """Bits of a host on the map: a hold is on it; a hold is withheld; a burn-in is ordered or runs; its agent is away."""
 
 
@@ -59,7 +61,7 @@ class FleetMap:
 
     position: str
     states: list[str]
-    flags: dict[str, int]
+    flags: dict[Flag, int]
     racks: list[MapRack]
 
 
