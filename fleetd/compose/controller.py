@@ -94,7 +94,7 @@ async def _web(config: ControllerConfig, controller: Controller, metrics: Page) 
         if (error.name or "").partition(".")[0] not in {"fastapi", "uvicorn"}:
             raise
         raise WebError(f"web: needs `{error.name}`: pip install 'fleetd[controller]', or remove `web:`") from error
-    return [await serve_page(config.web, controller, metrics)]
+    return [await serve_page(config.web, desk=controller.desk, view=controller.view, metrics=metrics)]
 
 
 async def retain(config: RetentionConfig, path: Path, clock: Clock) -> None:

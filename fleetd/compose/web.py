@@ -2,17 +2,17 @@
 
 import asyncio
 
-from fleetd.controller.controller import Controller
 from fleetd.core import alerts
 from fleetd.exporter.page import Page, negotiate
+from fleetd.ports import DeskDoor, FleetView
 from fleetd.system import RealClock, run_blocking, secret
 from fleetd.web.app import make_app
 from fleetd.web.config import WebConfig
 from fleetd.web.server import WebServer, serve_web
 
 
-async def serve_page(config: WebConfig, controller: Controller, metrics: Page) -> WebServer:
-    """Serve the controller's desk and view. Raises WebError."""
+async def serve_page(config: WebConfig, *, desk: DeskDoor, view: FleetView, metrics: Page) -> WebServer:
+    """Serve a controller's desk and view. Raises WebError."""
     bug: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
     def on_bug(error: BaseException) -> None:
@@ -27,8 +27,8 @@ async def serve_page(config: WebConfig, controller: Controller, metrics: Page) -
 
     app = make_app(
         config,
-        desk=controller.desk,
-        view=controller.view,
+        desk=desk,
+        view=view,
         clock=RealClock(),
         secret=secret,
         read_alerts=alerts.read,

@@ -67,14 +67,7 @@ class Controller:
             clock=clock,
             config=scheduler,
         )
-        self.dispatcher.on_obstacle = self._obstructed
-        self.dispatcher.on_session = self._session_changed
-        self.dispatcher.void_since = lambda order: void_since(order, self.judge.hosts.get(order.host))
-        self.dispatcher.void_without_node = lambda order: void_without_node(order, self.judge.hosts.get(order.host))
-        self.dispatcher.held_back = lambda order: held_back(
-            order, self.judge.hosts.get(order.host), self.judge.record.stopped
-        )
-        self.dispatcher.recalled = lambda host: recalled(self.judge.hosts.get(host), self.judge.record.stopped)
+        self._wire()
         self.desk = Desk(
             judge=self.judge,
             store=store,
@@ -93,6 +86,17 @@ class Controller:
             run_blocking=run_blocking,
             policy_name=policy_name,
         )
+
+    def _wire(self) -> None:
+        """Tell the dispatcher whom to ask and whom to tell."""
+        self.dispatcher.on_obstacle = self._obstructed
+        self.dispatcher.on_session = self._session_changed
+        self.dispatcher.void_since = lambda order: void_since(order, self.judge.hosts.get(order.host))
+        self.dispatcher.void_without_node = lambda order: void_without_node(order, self.judge.hosts.get(order.host))
+        self.dispatcher.held_back = lambda order: held_back(
+            order, self.judge.hosts.get(order.host), self.judge.record.stopped
+        )
+        self.dispatcher.recalled = lambda host: recalled(self.judge.hosts.get(host), self.judge.record.stopped)
 
     def load(self) -> None:
         """Go on from the ledger. Raises StoreError."""

@@ -80,7 +80,11 @@ class PolicyState:
 
 
 class FleetView(Protocol):
-    """What a page about the fleet needs beside the `DeskDoor`. Nothing here waits for a disk unless it says so."""
+    """What a page about the fleet needs beside the `DeskDoor`.
+
+    Everything but `unready` may raise StoreError: at a controller that does not judge now. `changed` raises it when it
+    ceases to.
+    """
 
     @property
     def position(self) -> str:

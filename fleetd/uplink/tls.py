@@ -11,7 +11,7 @@ import grpc
 import structlog
 
 from fleetd.ports import Peer, UplinkError
-from fleetd.ports.identity import IDENTITY, peer_named
+from fleetd.ports.certificate import IDENTITY, peer_named
 from fleetd.uplink.config import TlsFiles
 
 _log = structlog.get_logger(__name__)

@@ -69,20 +69,8 @@ def make_app(
         None if tokens is None else Sessions(tokens, clock=clock, secret=secret, session_s=config.session_seconds)
     )
     nonce = secret()[:8]
-    if static is None:
-        files = load_static()
-
-        def static() -> Mapping[str, StaticFile]:
-            return files
-
-    app = FastAPI(
-        title="fleetd",
-        version=__version__,
-        docs_url=None,
-        redoc_url=None,
-        openapi_url="/api/v1/openapi.json",
-        redirect_slashes=False,
-    )
+    files = load_static()
+    app = _bare()
     gate = Gate(app, config=config, tokens=tokens, sessions=sessions, clock=clock, on_bug=on_bug, patience=patience)
     streams = EventStreams(view, clock=clock, nonce=nonce)
     app.include_router(read_routes(desk, view, nonce=nonce))
@@ -92,10 +80,21 @@ def make_app(
         hook_routes(desk, view, read_alerts=read_alerts, metrics=metrics, agents_port=config.agents_port)
     )
     app.include_router(session_routes(sessions))
-    app.include_router(page_routes(static))
+    app.include_router(page_routes(static or (lambda: files)))
     _explain(app)
     _document(app)
     return WebApp(asgi=gate, streams=streams, patience=patience)
+
+
+def _bare() -> FastAPI:
+    return FastAPI(
+        title="fleetd",
+        version=__version__,
+        docs_url=None,
+        redoc_url=None,
+        openapi_url="/api/v1/openapi.json",
+        redirect_slashes=False,
+    )
 
 
 def _document(app: FastAPI) -> None:
@@ -127,7 +126,7 @@ def _explain(app: FastAPI) -> None:
 
     @app.exception_handler(StoreError)
     async def store(_request: Request, error: StoreError) -> Response:
-        return Problem(503, f"the ledger refused: {error}", {"Retry-After": "5"}).response()
+        return Problem(503, str(error), {"Retry-After": "5"}).response()
 
     @app.exception_handler(RequestValidationError)
     async def invalid(_request: Request, error: RequestValidationError) -> Response:

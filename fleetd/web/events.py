@@ -6,6 +6,7 @@ Format: https://html.spec.whatwg.org/multipage/server-sent-events.html
 """
 
 import asyncio
+import contextlib
 from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any
 
@@ -14,7 +15,7 @@ from fastapi import APIRouter, Depends, Request
 from starlette.datastructures import Headers
 from starlette.responses import Response
 
-from fleetd.ports import Clock, FleetView
+from fleetd.ports import Clock, FleetView, StoreError
 from fleetd.web.answers import Problem
 from fleetd.web.gate import Receive, Scope, Send
 from fleetd.web.words import ERRORS, no_query
@@ -58,6 +59,7 @@ class EventStreams:
         )
         async def events(request: Request) -> Response:
             """What changes: `hello`, then `change` with hosts and fleet, or `reload`; `Last-Event-ID` goes on."""
+            _ = self._view.position  # before the answer begins, what stands in the way can be said
             if self.open >= STREAMS_MAX:
                 raise Problem(503, f"{STREAMS_MAX} streams are open; ask now and then instead", {"Retry-After": "30"})
             return _Stream(self, request.headers.get("last-event-id"), admitted)
@@ -65,7 +67,11 @@ class EventStreams:
         return routes
 
     async def serve(self, last: str | None, send: Write, still: Callable[[], bool]) -> None:
-        """Send events until the server stops, the visitor may not look any more, or the reader is too slow."""
+        """Send events until the server stops, the visitor may not look any more, or this controller judges no more."""
+        with contextlib.suppress(StoreError):  # who comes back is told, or finds the one that judges
+            await self._serve(last, send, still)
+
+    async def _serve(self, last: str | None, send: Write, still: Callable[[], bool]) -> None:
         position = self._view.position
         if last is None:
             await send(self._event("hello", position, {"position": position}))

@@ -97,6 +97,11 @@ def hook_routes(
         )
         return answer(request, body)
 
+    _health_routes(routes, view, metrics)
+    return routes
+
+
+def _health_routes(routes: APIRouter, view: FleetView, metrics: Metrics) -> None:
     @routes.get("/metrics", response_class=Response, responses={200: {"content": {"text/plain": {}}}})
     async def get_metrics(request: Request) -> Response:
         """The controller's metrics, derived from the ledger's image at each scrape."""
@@ -115,5 +120,3 @@ def hook_routes(
         if why:
             raise Problem(503, why)
         return Response("ok\n", media_type="text/plain")
-
-    return routes

@@ -108,6 +108,12 @@ def read_routes(desk: DeskDoor, view: FleetView, *, nonce: str) -> APIRouter:
             return Response(made.packed, 200, headers, "application/json")
         return Response(made.plain, 200, headers, "application/json")
 
+    _host_routes(routes, desk, view)
+    _fleet_routes(routes, desk, view)
+    return routes
+
+
+def _host_routes(routes: APIRouter, desk: DeskDoor, view: FleetView) -> None:
     @routes.get("/hosts/{name}", response_model=shapes.HostDetail, dependencies=_NO_QUERY)
     async def get_host(request: Request, name: Name) -> Response:
         """One host: the latest samples of its GPUs, its newest findings."""
@@ -135,9 +141,6 @@ def read_routes(desk: DeskDoor, view: FleetView, *, nonce: str) -> APIRouter:
         window = view.window(host)
         gpus = [{"gpu": gpu, **series} for gpu, series in window.series.items()]
         return answer(request, {"at_s": window.at_s, "gpus": gpus})
-
-    _fleet_routes(routes, desk, view)
-    return routes
 
 
 def _fleet_routes(routes: APIRouter, desk: DeskDoor, view: FleetView) -> None:

@@ -14,7 +14,7 @@ import uvicorn
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from fleetd.ports import Peer, Refused
-from fleetd.ports.identity import peer_named
+from fleetd.ports.certificate import peer_named
 from fleetd.web.app import WebApp
 from fleetd.web.config import WebConfig, parse_listen
 from fleetd.web.limits import Patience

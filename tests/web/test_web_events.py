@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from fleetd.model.ids import HostName
-from fleetd.ports import Peer
+from fleetd.ports import Peer, StoreError
 from fleetd.web.events import BEAT_S, HOSTS_MAX, PAUSE_S, STREAMS_MAX
 from tests.web.conftest import Site, site
 
@@ -285,5 +285,44 @@ def test_nobody_waits_for_a_stream_that_nobody_reads(play: Play, tmp_path: Path)
             slow.cancel()
             await asyncio.gather(slow, return_exceptions=True)
             await stream.leave()
+
+    play(scene())
+
+
+class Leaving:
+    """The view of a controller that ceases to judge when the test says so."""
+
+    def __init__(self, view: Any) -> None:
+        self._view = view
+        self._over = asyncio.Event()
+
+    def end(self) -> None:
+        self._over.set()
+
+    @property
+    def position(self) -> str:
+        if self._over.is_set():
+            raise StoreError("this controller is not the judge any more: ask the one that is")
+        return str(self._view.position)
+
+    def since(self, position: str) -> Any:
+        return self._view.since(position)
+
+    async def changed(self, _position: str) -> None:
+        await self._over.wait()
+        raise StoreError("this controller is not the judge any more: ask the one that is")
+
+
+def test_a_stream_ends_with_the_turn_of_its_controller(play: Play, tmp_path: Path) -> None:
+    async def scene() -> None:
+        async with site(tmp_path) as here:
+            leaving = here.app.streams._view = Leaving(here.controller.view)
+            async with reading(here) as stream:
+                assert (await stream.event())[0] == "hello"
+                leaving.end()
+                assert await stream.text() is None
+            late = Stream(here)
+            assert await late.status() == 503
+            await late.leave()
 
     play(scene())
