@@ -56,7 +56,7 @@ function inPage(href) {
 export const hostHref = (name) => `#/host/${encodeURIComponent(name)}`;
 
 /** A link to a host's page. */
-export const hostLink = (name, extra = {}) => h("a", { href: hostHref(name), class: "host-name", title: name, ...extra }, name);
+export const hostLink = (name) => h("a", { href: hostHref(name), class: "host-name", title: name }, name);
 
 /**
  * Put new children into a place without taking anything from the reader: focus, opened details and scroll positions

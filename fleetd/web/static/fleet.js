@@ -108,15 +108,20 @@ function changed(before, after) {
   return pairs;
 }
 
+function at(map, key, make) {
+  if (!map.has(key)) map.set(key, make());
+  return map.get(key);
+}
+
 function grouped(hosts) {
   const racks = new Map();
   for (const host of hosts) {
-    const key = JSON.stringify([host.pool, host.rack]);
-    if (!racks.has(key)) racks.set(key, { name: host.rack, pool: host.pool, hosts: [] });
-    racks.get(key).hosts.push(host);
+    const ofPool = at(racks, host.pool, () => new Map());
+    at(ofPool, host.rack, () => ({ name: host.rack, pool: host.pool, hosts: [] })).hosts.push(host);
   }
   const last = (text) => (text === null ? "\uffff" : text);
   const order = (a, b) => byName(last(a.pool), last(b.pool)) || byName(last(a.name), last(b.name));
-  for (const rack of racks.values()) rack.hosts.sort((a, b) => byName(a.name, b.name));
-  return [...racks.values()].sort(order);
+  const found = [...racks.values()].flatMap((ofPool) => [...ofPool.values()]);
+  for (const rack of found) rack.hosts.sort((a, b) => byName(a.name, b.name));
+  return found.sort(order);
 }

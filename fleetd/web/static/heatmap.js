@@ -62,7 +62,9 @@ export class HeatMap {
 
   /** Begin to draw, and follow the width of the place and the colour scheme. */
   attach() {
-    const resize = new ResizeObserver(() => this.#layOut());
+    const resize = new ResizeObserver(() => {
+      if (Math.floor(this.element.clientWidth) !== this.#plan?.width) this.#layOut();
+    });
     resize.observe(this.element);
     const scheme = matchMedia("(prefers-color-scheme: dark)");
     const repaint = () => this.#later();
@@ -227,7 +229,7 @@ export class HeatMap {
     }
   }
 
-  /** The keyboard arrives: at a host that needs a look, if there is one. */
+  /** The keyboard arrives: at a host of the queue, if there is one. */
   #focused() {
     if (this.#cursor < 0) {
       const admitted = (cell) => this.#admits(cell.host);

@@ -56,7 +56,7 @@ export class Live {
     this.#source = source;
     source.addEventListener("open", () => this.#set("live"));
     source.addEventListener("hello", (event) => {
-      if (JSON.parse(event.data).position !== this.#fleet.position) this.refresh();
+      if (JSON.parse(event.data).position !== this.#fleet.position) this.#soon();
     });
     source.addEventListener("change", (event) => {
       this.#taken = this.#taken.then(() => this.#take(event.data)); // in their order

@@ -1,4 +1,4 @@
-/** The fleet by rack: counts that are filters, the map or the same as a table, and what needs a look. */
+/** The fleet by rack: counts that are filters, the map or the same as a table, the queue and the news. */
 
 import { Failure, get } from "./api.js";
 import { h, hostLink, nothing, prose, swap, table } from "./dom.js";
@@ -27,7 +27,7 @@ class FleetView {
   #legend = h("div", { class: "legend", role: "group", "aria-label": "Hosts by state; press to filter" });
   #said = h("p", { class: "note", role: "status" });
   #picture = h("div", {});
-  #aside = h("aside", { class: "aside", "aria-label": "What needs a look" });
+  #aside = h("aside", { class: "aside", "aria-label": "Queue and news" });
   #pools;
   #timer = null;
   #frame = 0;
@@ -188,7 +188,7 @@ class FleetView {
     );
   }
 
-  // ── what needs a look: asked for after the map is there ────────────────────────────────────────────────────────
+  // ── the queue and the news: asked for after the map is there ────────────────────────────────────────────────────
 
   #later(milliseconds) {
     if (this.#timer !== null && milliseconds > 0) return;
@@ -240,9 +240,9 @@ function lookList(queue, queued) {
   return h(
     "section",
     {},
-    h("h2", {}, "Needs a look"),
+    h("h2", {}, "In the queue"),
     items.length === 0 ? nothing("Nothing is held or withheld.") : h("ul", { class: "feed" }, items),
-    queued > items.length && h("p", {}, h("a", { href: "#/queue" }, `all ${count(queued)} in the queue`)),
+    queued > items.length && h("p", {}, h("a", { href: "#/queue" }, `all ${count(queued)}`)),
   );
 }
 
