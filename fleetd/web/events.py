@@ -1,4 +1,4 @@
-"""Server-sent events: that something changed, and which hosts; a page asks for them itself.
+"""Server-sent events: which hosts changed, and how they stand on the map now; for more of them a page asks itself.
 
 Nobody has a queue. The controller remembers the newest changes; each stream asks for what came since its position. A
 reader that is too slow is hung up on, and one that comes back too late is told to load everything anew.
@@ -15,9 +15,11 @@ from fastapi import APIRouter, Depends, Request
 from starlette.datastructures import Headers
 from starlette.responses import Response
 
-from fleetd.ports import Clock, FleetView, StoreError
+from fleetd.ports import Clock, FleetView, StoreError, Unknown
+from fleetd.ports.view import Changes
 from fleetd.web.answers import Problem
 from fleetd.web.gate import Receive, Scope, Send
+from fleetd.web.rows import row
 from fleetd.web.words import ERRORS, no_query
 
 STREAMS_MAX = 256
@@ -42,6 +44,8 @@ class EventStreams:
         self._nonce = nonce
         self._stop = asyncio.Event()
         self.open = 0
+        self._told = ("", "", "")
+        """The last event: since, position, text."""
 
     def stop(self) -> None:
         """End all streams; those who read come back to whoever listens then."""
@@ -107,12 +111,23 @@ class EventStreams:
 
     async def _tell(self, since: str, send: Write) -> str:
         changes = self._view.since(since)
-        if changes.everything or len(changes.hosts) > HOSTS_MAX:
-            await send(self._event("reload", changes.position, {"position": changes.position}))
-        elif changes.position != since:
-            body = {"position": changes.position, "hosts": changes.hosts, "fleet": changes.fleet}
-            await send(self._event("change", changes.position, body))
+        if changes.position != since:
+            if self._told[:2] != (since, changes.position):  # nearly all streams are at the same place
+                self._told = (since, changes.position, self._text(changes))
+            await send(self._told[2])
         return changes.position
+
+    def _text(self, changes: Changes) -> str:
+        if changes.everything or len(changes.hosts) > HOSTS_MAX:
+            return self._event("reload", changes.position, {"position": changes.position})
+        connected = self._view.connected()
+        hosts = []
+        for name in changes.hosts:
+            with contextlib.suppress(Unknown):  # its agent came before the ledger knew of it
+                hosts.append(self._view.host(name))
+        rows = [(*row(host, connected=host.name in connected), host.place.pool, host.place.rack) for host in hosts]
+        body = {"position": changes.position, "hosts": changes.hosts, "rows": rows, "fleet": changes.fleet}
+        return self._event("change", changes.position, body)
 
     def _event(self, kind: str, position: str, body: dict[str, object]) -> str:
         data = msgspec.json.encode(body).decode()

@@ -55,6 +55,11 @@ def word_flags(host: Host, *, connected: bool) -> set[Flag]:
     return {word for word, bit in FLAGS.items() if bits & bit}
 
 
+def row(host: Host, *, connected: bool) -> tuple[str, int, int, int]:
+    """A host on the map: name, index of its state, sum of its flags, number of its GPUs."""
+    return host.name, _STATE_NUMBER[host.state], flags(host, connected=connected), len(host.inventory)
+
+
 def fleet_map(hosts: Iterable[Host], connected: frozenset[HostName], *, position: str) -> FleetMap:
     """All hosts by pool and rack, each sorted by name; those whose place is not known come last."""
     racks: dict[tuple[str | None, str | None], MapRack] = {}
@@ -63,8 +68,7 @@ def fleet_map(hosts: Iterable[Host], connected: frozenset[HostName], *, position
         rack = racks.get(place)
         if rack is None:
             rack = racks[place] = MapRack(pool=place[0], name=place[1], hosts=[])
-        bits = flags(host, connected=host.name in connected)
-        rack.hosts.append((host.name, _STATE_NUMBER[host.state], bits, len(host.inventory)))
+        rack.hosts.append(row(host, connected=host.name in connected))
     ordered = sorted(racks.values(), key=lambda r: (r.pool is None, r.pool or "", r.name is None, r.name or ""))
     return FleetMap(position=position, states=_STATES, flags=FLAGS, racks=ordered)
 

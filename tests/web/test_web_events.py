@@ -7,9 +7,11 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
+from fleetd.model.host import Lifecycle
 from fleetd.model.ids import HostName
 from fleetd.ports import Peer, StoreError
 from fleetd.web.events import BEAT_S, HOSTS_MAX, PAUSE_S, STREAMS_MAX
+from fleetd.web.shapes import FLAGS
 from tests.web.conftest import Site, site
 
 Play = Callable[[Coroutine[Any, Any, None]], None]
@@ -101,6 +103,9 @@ def test_a_change_is_told_with_the_hosts_it_is_about(play: Play, tmp_path: Path)
             await here.controller.desk.quarantine(OPERATOR, HostName("h00001"), "a test")
             kind, _id, data = await stream.event()
             assert (kind, data["hosts"], data["fleet"]) == ("change", ["h00001"], False)
+            state = list(Lifecycle).index(Lifecycle.QUARANTINED)
+            flags = FLAGS["held"] | FLAGS["away"]
+            assert data["rows"] == [["h00001", state, flags, 8, "train-a", "r000"]]
             await _asleep(here, 1)
             await here.controller.desk.stop_automation(OPERATOR, "a test")
             here.clock.pass_s(PAUSE_S)
@@ -218,7 +223,7 @@ def test_a_withdrawn_token_ends_a_busy_stream_too(play: Play, tmp_path: Path) ->
             here.tokens.write_text("")
             told = 0
             while True:
-                here.controller.changes.note(HostName("h1"))
+                here.controller.changes.note(HostName("h00001"))
                 if await stream.text() is None:
                     break
                 told += 1
@@ -234,7 +239,7 @@ def test_a_server_that_stops_ends_all_streams(play: Play, tmp_path: Path) -> Non
         async with site(tmp_path) as here, reading(here) as one, reading(here) as other:
             await one.event()
             await other.event()
-            here.controller.changes.note(HostName("h1"))
+            here.controller.changes.note(HostName("h00001"))
             await one.event()  # it pauses now, the other one waits
             here.app.streams.stop()
             await one.task
