@@ -1,12 +1,12 @@
 /** Changes: each is asked for in a dialog with a required reason; what the controller answers is shown, word by word. */
 
 import { Failure, part, post } from "./api.js";
-import { h } from "./dom.js";
+import { h, prose } from "./dom.js";
 
 const REASON_MAX = 1000;
 
 /** What can be done with a host: label, what it means, further fields, and what goes into the body. */
-export const HOST_ACTIONS = {
+const HOST_ACTIONS = {
   quarantine: {
     label: "Quarantine",
     means: "Your hold keeps the host from its users until you or an override lift it.",
@@ -76,7 +76,11 @@ function select(name, label, options) {
     name,
     label,
     make: () =>
-      h("select", { name, id: `field-${name}` }, options.map(([value, text]) => h("option", { value }, text))),
+      h(
+        "select",
+        { name, id: `field-${name}` },
+        options.map(([value, text]) => h("option", { value }, text)),
+      ),
     read: (field) => (field.value === "" ? undefined : field.value),
   };
 }
@@ -130,7 +134,9 @@ function button(ctx, action, begin, key, name) {
       "data-key": key,
       "aria-label": name,
       "aria-disabled": may ? null : "true",
-      title: may ? action.means : `${action.label}: ${ctx.identity.name} is a ${ctx.identity.role}; operators change things`,
+      title: may
+        ? action.means
+        : `${action.label}: ${ctx.identity.name} is a ${ctx.identity.role}; operators change things`,
       on: { click: () => (may ? begin() : ctx.say(`only an operator may: ${action.label}`)) },
     },
     action.label,
@@ -201,7 +207,7 @@ async function send(ctx, action, parts) {
     ctx.refresh();
   } catch (error) {
     if (!(error instanceof Failure)) throw error;
-    refused.replaceChildren(error.message);
+    refused.replaceChildren(h("p", {}, prose(error.message)));
     if (action.overridable && error.status === 409) offerOverride(parts);
   } finally {
     submit.removeAttribute("aria-disabled");

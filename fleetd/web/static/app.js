@@ -116,12 +116,24 @@ async function showFleetState() {
     const lines = [];
     if (state.stopped) {
       lines.push(
-        h("p", { class: "stop" }, h("b", {}, "Automation is stopped"), ` by ${state.stopped.who}, `, age(state.stopped.at_s), `: ${state.stopped.reason}`),
+        h(
+          "p",
+          { class: "stop" },
+          h("b", {}, "Automation is stopped"),
+          ` by ${state.stopped.who}, `,
+          age(state.stopped.at_s),
+          `: ${state.stopped.reason}`,
+        ),
       );
     }
     if (state.tripped.length > 0) {
-      const areas = state.tripped.map((trip) => areaWords(trip.key)).slice(0, 4).join(", ");
-      lines.push(h("p", {}, h("b", {}, plural(state.tripped.length, "tripped budget")), `: ${areas}; quarantines are withheld`));
+      const areas = state.tripped
+        .map((trip) => areaWords(trip.key))
+        .slice(0, 4)
+        .join(", ");
+      lines.push(
+        h("p", {}, h("b", {}, plural(state.tripped.length, "tripped budget")), `: ${areas}; quarantines are withheld`),
+      );
     }
     if (state.incidents.length > 0) {
       const [first] = state.incidents;
@@ -213,7 +225,10 @@ async function begin() {
   } catch (error) {
     if (!(error instanceof Failure)) throw error;
     if (error.status === 401) return;
-    place.replaceChildren(h("h1", { tabindex: "-1" }, "fleetd"), h("p", { class: "refused", role: "alert" }, error.message));
+    place.replaceChildren(
+      h("h1", { tabindex: "-1" }, "fleetd"),
+      h("p", { class: "refused", role: "alert" }, error.message),
+    );
     setTimeout(begin, 5000);
   }
 }

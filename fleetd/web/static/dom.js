@@ -126,7 +126,11 @@ export function table(caption, headings, rows, props = {}) {
 }
 
 /** A text from the controller, its `names` set as such. */
-export const prose = (text) => String(text).split(/`([^`]+)`/).map((part, index) => (index % 2 ? h("code", {}, part) : part));
+export function prose(text) {
+  return String(text)
+    .split(/`([^`]+)`/)
+    .map((part, index) => (index % 2 ? h("code", {}, part) : part));
+}
 
 /** What a list shows when there is nothing in it. */
 export const nothing = (text) => h("p", { class: "nothing" }, text);

@@ -5,7 +5,7 @@ import { age, stamp } from "./format.js";
 import { facts } from "./view.js";
 
 /** What must happen before a hold may go, in words. */
-export function proofOf(hold) {
+function proofOf(hold) {
   if (hold.owner !== "fleetd") {
     const until = hold.expires_at_s ? `, or by itself ${stamp(hold.expires_at_s)}` : "";
     return `${hold.owner} lifts it${until}; anybody else by an override`;
@@ -20,7 +20,12 @@ export function wayBack(host) {
   for (const hold of host.holds) {
     const proven = hold.owner === "fleetd" && hold.proof_level && host.proof;
     lines.push(
-      h("li", { class: proven ? "met" : "open" }, proofOf(hold), proven && ` — passed (${host.proof}); a release is due`),
+      h(
+        "li",
+        { class: proven ? "met" : "open" },
+        proofOf(hold),
+        proven && ` — passed (${host.proof}); a release is due`,
+      ),
     );
   }
   for (const charge of host.charges) {
@@ -67,7 +72,12 @@ function holdCard(hold, host, findings, { withheld = null, key = null } = {}) {
       ["expires", hold.expires_at_s && age(hold.expires_at_s)],
       ["in common", key && h("code", {}, key)],
     ]),
-    hold.evidence.length > 0 && h("ul", { class: "evidence" }, hold.evidence.map((id) => evidence(id, findings.get(id)))),
+    hold.evidence.length > 0 &&
+      h(
+        "ul",
+        { class: "evidence" },
+        hold.evidence.map((id) => evidence(id, findings.get(id))),
+      ),
   );
 }
 
@@ -94,7 +104,13 @@ export function runCard(run) {
   return h(
     "article",
     { class: `card run ${run.verdict}` },
-    h("h3", {}, `${run.level}: ${words(run.verdict)}`, run.fault_class !== "none" && h("span", { class: "tag" }, run.fault_class), age(run.at_s)),
+    h(
+      "h3",
+      {},
+      `${run.level}: ${words(run.verdict)}`,
+      run.fault_class !== "none" && h("span", { class: "tag" }, run.fault_class),
+      age(run.at_s),
+    ),
     h("p", { class: "reason" }, prose(run.why)),
     facts([
       ["vote key", run.vote_key && h("code", {}, run.vote_key)],
@@ -119,7 +135,9 @@ function ballots(run) {
     h(
       "ul",
       { class: "signatures" },
-      run.ballots.map((ballot) => h("li", {}, h("code", {}, ballot.key), h("code", { class: "print" }, ballot.fingerprint))),
+      run.ballots.map((ballot) =>
+        h("li", {}, h("code", {}, ballot.key), h("code", { class: "print" }, ballot.fingerprint)),
+      ),
     ),
   );
 }
@@ -142,4 +160,3 @@ export function placeWords({ place }) {
     ["job", place.job],
   ];
 }
-

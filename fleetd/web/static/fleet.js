@@ -29,10 +29,12 @@ export class Fleet extends EventTarget {
     this.#settle(map.position, changed(before, this.hosts), first);
   }
 
-  /** Take in a change of a few hosts: their rows as they are now. */
-  apply({ position, fleet }, rows) {
-    const pairs = rows.map((after) => ({ before: this.hosts.get(after.name) ?? null, after }));
-    for (const row of rows) this.hosts.set(row.name, row);
+  /** Take in a change; its rows are hosts as they are now. */
+  apply({ position, rows, fleet }) {
+    const pairs = rows.map(([name, state, flags, gpus, pool, rack]) => {
+      const before = this.hosts.get(name) ?? null;
+      return { before, after: this.#put([name, state, flags, gpus], rack, pool) };
+    });
     this.#settle(position, pairs, false, fleet);
   }
 
@@ -69,7 +71,9 @@ export class Fleet extends EventTarget {
   }
 
   #put([name, state, flags, gpus], rack, pool) {
-    this.hosts.set(name, { name, state: this.#states[state] ?? "unknown", flags, gpus, rack, pool });
+    const host = { name, state: this.#states[state] ?? "unknown", flags, gpus, rack, pool };
+    this.hosts.set(name, host);
+    return host;
   }
 
   #settle(position, rows, first, fleet = true) {
@@ -82,17 +86,6 @@ export class Fleet extends EventTarget {
 
 /** Whether a host stands in the queue: a hold is on it, or one is withheld. */
 export const isQueued = (host) => (host.flags & (FLAG.held | FLAG.withheld)) !== 0;
-
-/** A host's row, of all that is known about it. */
-export function rowOf({ host, connected }) {
-  const flags =
-    (host.holds.length > 0 ? FLAG.held : 0) |
-    (host.charges.length > 0 ? FLAG.withheld : 0) |
-    (host.pending !== null ? FLAG.burnin : 0) |
-    (!connected && host.state !== "retired" ? FLAG.away : 0);
-  const { rack, pool } = host.place;
-  return { name: host.name, state: host.state, flags, gpus: host.inventory.length, rack, pool };
-}
 
 function changed(before, after) {
   const pairs = [];

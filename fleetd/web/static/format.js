@@ -51,7 +51,7 @@ export function span(seconds) {
 }
 
 /** How long ago a wall time is, or how long until then. */
-export function ago(atSeconds) {
+function ago(atSeconds) {
   if (!given(atSeconds)) return ABSENT;
   const passed = now() - atSeconds;
   if (Math.abs(passed) < 2) return "now";
@@ -60,7 +60,9 @@ export function ago(atSeconds) {
 
 /** A wall time to the second, in UTC: what logs and journals of other hosts show. */
 export function stamp(atSeconds) {
-  return given(atSeconds) ? `${new Date(atSeconds * 1000).toISOString().slice(0, 19).replace("T", " ")}\u202fZ` : ABSENT;
+  return given(atSeconds)
+    ? `${new Date(atSeconds * 1000).toISOString().slice(0, 19).replace("T", " ")}\u202fZ`
+    : ABSENT;
 }
 
 /** A time that keeps telling how long ago it is. */

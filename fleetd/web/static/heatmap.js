@@ -13,7 +13,7 @@ const CORNER = new Path2D("M5.2 0H10V4.8Z");
 const MOVES = new Set(["ArrowLeft", "ArrowRight", "ArrowUp", "ArrowDown", "Home", "End", "PageUp", "PageDown"]);
 
 /** A host in one line, as the tooltip and the voice say it. */
-export function sentence(host) {
+function sentence(host) {
   const where = [host.rack && `rack ${host.rack}`, host.pool && `pool ${host.pool}`].filter(Boolean).join(", ");
   const words = [stateOf(host.state).label, ...flagWords(host.flags)].join(", ");
   return visible(`${host.name}: ${words}${where ? `; ${where}` : ""}; ${plural(host.gpus, "GPU")}`);
@@ -117,7 +117,12 @@ export class HeatMap {
     const c = this.#context;
     const style = getComputedStyle(this.#canvas);
     const token = (name) => style.getPropertyValue(name).trim();
-    this.#colours = { ink: token("--ink"), muted: token("--muted"), mark: token("--on-state"), focus: token("--accent") };
+    this.#colours = {
+      ink: token("--ink"),
+      muted: token("--muted"),
+      mark: token("--on-state"),
+      focus: token("--accent"),
+    };
     c.setTransform(scale, 0, 0, scale, 0, 0);
     c.clearRect(0, 0, this.#plan.width, this.#plan.height);
     this.#labels(c);
@@ -144,7 +149,8 @@ export class HeatMap {
       c.fillText(plural(pool.hosts, "host"), after, pool.y + 17);
     }
     c.font = "10px system-ui, sans-serif";
-    for (const rack of this.#plan.racks) c.fillText(fitted(c, visible(rack.name ?? "no rack"), rack.w), rack.x, rack.y + 9);
+    for (const rack of this.#plan.racks)
+      c.fillText(fitted(c, visible(rack.name ?? "no rack"), rack.w), rack.x, rack.y + 9);
   }
 
   #cells(c, name, colour, scale) {

@@ -51,7 +51,14 @@ export function listen() {
 
 /** The help. */
 export function showKeys() {
-  const entry = ([keys, does]) => [h("dt", {}, keys.split(" ").map((key) => h("kbd", {}, key))), h("dd", {}, does)];
+  const entry = ([keys, does]) => [
+    h(
+      "dt",
+      {},
+      keys.split(" ").map((key) => h("kbd", {}, key)),
+    ),
+    h("dd", {}, does),
+  ];
   const toggle = h("input", {
     type: "checkbox",
     id: "keys-on",
@@ -63,7 +70,12 @@ export function showKeys() {
     "dialog",
     { "aria-labelledby": "keys-title", class: "keys" },
     h("h2", { id: "keys-title" }, "Keyboard"),
-    h("dl", {}, PLACES.map(([key, , does]) => entry([`g ${key}`, does])), OTHERS.map(entry)),
+    h(
+      "dl",
+      {},
+      PLACES.map(([key, , does]) => entry([`g ${key}`, does])),
+      OTHERS.map(entry),
+    ),
     h("div", { class: "field tick" }, toggle, h("label", { for: "keys-on" }, "Single keys are on")),
     h("div", { class: "dialog-buttons" }, close),
   );

@@ -1,14 +1,12 @@
 /**
- * Keeping up: server-sent events, and polling while they do not come. A change names its hosts; a few are asked for one
- * by one, for more of them, or after a stream that was away for too long, the map is loaded again.
+ * Keeping up: server-sent events, and polling while they do not come. A change brings the rows of its hosts; when there
+ * are too many of them, or after a stream that was away for too long, the map is loaded again.
  */
 
-import { Failure, get, part } from "./api.js";
-import { rowOf } from "./fleet.js";
+import { Failure } from "./api.js";
 
 const POLL_MS = 10_000;
 const RELOAD_MS = 2000;
-const FEW = 4;
 
 /** How the page keeps up: in words for the header. */
 export const MODES = {
@@ -26,7 +24,6 @@ export class Live {
   #reload = null;
   #loading = false;
   #overtaken = false;
-  #taken = Promise.resolve();
   #mode = null;
 
   /** `tell(mode)` is called when the way of keeping up changes. */
@@ -58,27 +55,15 @@ export class Live {
     source.addEventListener("hello", (event) => {
       if (JSON.parse(event.data).position !== this.#fleet.position) this.#soon();
     });
-    source.addEventListener("change", (event) => {
-      this.#taken = this.#taken.then(() => this.#take(event.data)); // in their order
-    });
+    source.addEventListener("change", (event) => this.#take(event.data));
     source.addEventListener("reload", () => this.#soon());
     source.addEventListener("error", () => this.#set("polling"));
   }
 
-  async #take(text) {
-    const change = JSON.parse(text);
-    if (change.hosts.length > FEW || this.#fleet.position === null) {
-      this.#soon();
-      return;
-    }
-    try {
-      const details = await Promise.all(change.hosts.map((name) => get(`/hosts/${part(name)}`)));
-      this.#overtaken = this.#loading;
-      this.#fleet.apply(change, details.map(rowOf));
-    } catch (error) {
-      if (!(error instanceof Failure)) throw error;
-      this.#soon();
-    }
+  #take(text) {
+    if (this.#fleet.position === null) return; // the map is on its way, and newer
+    this.#overtaken = this.#loading;
+    this.#fleet.apply(JSON.parse(text));
   }
 
   /** Load the map once for however many reasons come together. */

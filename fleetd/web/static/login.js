@@ -36,7 +36,12 @@ export function showLogin(place, then) {
     },
     h("label", { for: "token" }, "Token"),
     token,
-    h("p", { class: "hint", id: "token-hint" }, "From your fleet's administrator: ", h("code", {}, "fleetd token new NAME")),
+    h(
+      "p",
+      { class: "hint", id: "token-hint" },
+      "From your fleet's administrator: ",
+      h("code", {}, "fleetd token new NAME"),
+    ),
     refused,
     h("div", { class: "dialog-buttons" }, h("button", { type: "submit", class: "primary" }, "Log in")),
   );

@@ -18,9 +18,9 @@ const HEIGHT = 18;
 export function sparkline(name, values, times, write, bounds) {
   const given = values.filter((value) => value !== null);
   if (given.length < 2) return h("span", { class: "spark-none" });
-  const reach = (bounds.high - bounds.low) || 1;
+  const reach = bounds.high - bounds.low || 1;
   const from = times[0];
-  const whole = (times.at(-1) - from) || 1;
+  const whole = times.at(-1) - from || 1;
   const x = (at) => (1 + ((at - from) / whole) * (WIDTH - 2)).toFixed(1);
   const y = (value) => (HEIGHT - 2 - ((value - bounds.low) / reach) * (HEIGHT - 4)).toFixed(1);
   let pen = "M";

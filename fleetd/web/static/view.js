@@ -74,9 +74,8 @@ export function facts(pairs) {
   return h(
     "dl",
     { class: "facts" },
-    pairs.filter(([, value]) => value !== null && value !== undefined && value !== "").map(([term, value]) => [
-      h("dt", {}, term),
-      h("dd", {}, value),
-    ]),
+    pairs
+      .filter(([, value]) => value !== null && value !== undefined && value !== "")
+      .map(([term, value]) => [h("dt", {}, term), h("dd", {}, value)]),
   );
 }

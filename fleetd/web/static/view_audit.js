@@ -29,7 +29,11 @@ export const auditView = dataView({
     facts.length === 0
       ? nothing("Nothing matches in this span of time.")
       : [
-          h("p", { class: "note" }, `${plural(facts.length, "entry", "entries")}${more ? "; there are newer ones" : ""}`),
+          h(
+            "p",
+            { class: "note" },
+            `${plural(facts.length, "entry", "entries")}${more ? "; there are newer ones" : ""}`,
+          ),
           table("Audit trail", HEADS, facts.toReversed().map(row)),
         ],
     h(
@@ -67,7 +71,10 @@ function filters(ctx, params) {
     });
   const field = (name, label, node) => [h("label", { for: `audit-${name}` }, label), node];
   const events = [["", "any"], ...EVENT_NAMES.map((name) => [name, eventWords(name)])];
-  const everybody = [["true", "people"], ["false", "people and fleetd"]];
+  const everybody = [
+    ["true", "people"],
+    ["false", "people and fleetd"],
+  ];
   const form = h(
     "form",
     {

@@ -48,7 +48,11 @@ function tripped(found, ctx) {
   return section(
     "Tripped budgets",
     { class: "alarm", note: "Automatic quarantines in these areas are withheld until a person re-arms." },
-    h("ul", { class: "lines" }, found.map((trip) => h("li", {}, h("b", {}, areaWords(trip.key)), " ", prose(trip.why), " ", age(trip.at_s)))),
+    h(
+      "ul",
+      { class: "lines" },
+      found.map((trip) => h("li", {}, h("b", {}, areaWords(trip.key)), " ", prose(trip.why), " ", age(trip.at_s))),
+    ),
     fleetButton(ctx, "rearm"),
   );
 }
@@ -64,18 +68,41 @@ function budgets(policy) {
       "tr",
       { class: budget.tripped ? "accused" : null },
       h("th", { scope: "row" }, areaWords(budget.key), budget.tripped && h("span", { class: "tag" }, "tripped")),
-      h("td", { class: "with-meter" }, meter(budget.held, budget.held_max, { tone: toneOf(budget.held, budget.held_max) })),
+      h(
+        "td",
+        { class: "with-meter" },
+        meter(budget.held, budget.held_max, { tone: toneOf(budget.held, budget.held_max) }),
+      ),
       h("td", { class: "num" }, `${count(budget.held)} of ${count(budget.held_max)}`),
       h("td", { class: "num" }, count(budget.hosts)),
-      h("td", { class: "with-meter" }, meter(budget.recent, budget.recent_max, { tone: toneOf(budget.recent, budget.recent_max) })),
-      h("td", { class: "num" }, `${count(budget.recent)} of ${count(budget.recent_max)} in ${span(budget.window_seconds)}`),
+      h(
+        "td",
+        { class: "with-meter" },
+        meter(budget.recent, budget.recent_max, { tone: toneOf(budget.recent, budget.recent_max) }),
+      ),
+      h(
+        "td",
+        { class: "num" },
+        `${count(budget.recent)} of ${count(budget.recent_max)} in ${span(budget.window_seconds)}`,
+      ),
     ),
   );
   const most = policy.burnins_max === null ? "any number may be" : `${count(policy.burnins_max)} may be`;
   return section(
     "Quarantine budgets",
     { note: "The fleet, then the areas of which something is spent, the fullest first." },
-    table("Quarantine budgets", ["Area", "(Held of what may be)", ["Held now", "num"], ["Hosts", "num"], "(Ordered of what may be)", ["Ordered", "num"]], rows),
+    table(
+      "Quarantine budgets",
+      [
+        "Area",
+        "(Held of what may be)",
+        ["Held now", "num"],
+        ["Hosts", "num"],
+        "(Ordered of what may be)",
+        ["Ordered", "num"],
+      ],
+      rows,
+    ),
     h("p", { class: "note" }, `Burn-ins on hosts that served users: ${count(policy.burnins)} now, ${most}.`),
   );
 }

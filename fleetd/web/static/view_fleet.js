@@ -1,7 +1,7 @@
 /** The fleet by rack: counts that are filters, the map or the same as a table, the queue and the news. */
 
 import { Failure, get } from "./api.js";
-import { h, hostLink, nothing, prose, swap, table } from "./dom.js";
+import { h, hostHref, hostLink, nothing, prose, swap, table } from "./dom.js";
 import { isQueued } from "./fleet.js";
 import { age, count, plural } from "./format.js";
 import { HeatMap } from "./heatmap.js";
@@ -35,7 +35,7 @@ class FleetView {
   constructor(place, ctx, params) {
     this.#ctx = ctx;
     this.#filter = { state: params.state ?? "", pool: params.pool ?? "", q: params.q ?? "", table: params.table ?? "" };
-    this.#map = new HeatMap((host) => ctx.go(`#/host/${encodeURIComponent(host.name)}`));
+    this.#map = new HeatMap((host) => ctx.go(hostHref(host.name)));
     this.#pools = h("select", { id: "pool", on: { change: (event) => this.#set({ pool: event.target.value }) } });
     place.replaceChildren(
       heading("Fleet", this.#tools()),
@@ -201,10 +201,7 @@ class FleetView {
 
   async #load() {
     try {
-      const [queue, recent] = await Promise.all([
-        get("/hosts", { flag: QUEUED, limit: LOOKED }),
-        newestFacts(RECENT),
-      ]);
+      const [queue, recent] = await Promise.all([get("/hosts", { flag: QUEUED, limit: LOOKED }), newestFacts(RECENT)]);
       swap(this.#aside, lookList(queue, this.#ctx.fleet.queued()), recentList(recent));
     } catch (error) {
       if (!(error instanceof Failure)) throw error;
@@ -214,18 +211,20 @@ class FleetView {
 }
 
 function hostTable(hosts) {
-  const rows = hosts.slice(0, ROWS).map((host) =>
-    h(
-      "tr",
-      {},
-      h("th", { scope: "row" }, hostLink(host.name)),
-      h("td", {}, badge(host.state)),
-      h("td", {}, flagWords(host.flags).join(", ")),
-      h("td", {}, host.rack ?? "–"),
-      h("td", {}, host.pool ?? "–"),
-      h("td", { class: "num" }, count(host.gpus)),
-    ),
-  );
+  const rows = hosts
+    .slice(0, ROWS)
+    .map((host) =>
+      h(
+        "tr",
+        {},
+        h("th", { scope: "row" }, hostLink(host.name)),
+        h("td", {}, badge(host.state)),
+        h("td", {}, flagWords(host.flags).join(", ")),
+        h("td", {}, host.rack ?? "–"),
+        h("td", {}, host.pool ?? "–"),
+        h("td", { class: "num" }, count(host.gpus)),
+      ),
+    );
   const more = hosts.length - rows.length;
   return [
     table("Hosts", ["Host", "State", "(Besides)", "Rack", "Pool", ["GPUs", "num"]], rows),
@@ -251,7 +250,14 @@ function recentList(facts) {
     h(
       "li",
       { class: fact.refused ? "refused-fact" : null },
-      h("div", {}, fact.host ? hostLink(fact.host) : "fleet", " ", h("em", {}, eventWords(fact.event)), h("p", {}, prose(fact.why))),
+      h(
+        "div",
+        {},
+        fact.host ? hostLink(fact.host) : "fleet",
+        " ",
+        h("em", {}, eventWords(fact.event)),
+        h("p", {}, prose(fact.why)),
+      ),
       age(fact.at_s),
     ),
   );

@@ -89,7 +89,12 @@ function gpus(host, samples, telemetry) {
       "tr",
       { class: accused.has(gpu.gpu) ? "accused" : null },
       h("th", { scope: "row", class: "num" }, String(gpu.index)),
-      h("td", {}, h("code", { title: gpu.gpu }, gpu.gpu), accused.has(gpu.gpu) && h("span", { class: "tag" }, "accused")),
+      h(
+        "td",
+        {},
+        h("code", { title: gpu.gpu }, gpu.gpu),
+        accused.has(gpu.gpu) && h("span", { class: "tag" }, "accused"),
+      ),
       LINES.map(([name, title, write]) =>
         h(
           "td",
@@ -107,7 +112,9 @@ function gpus(host, samples, telemetry) {
   return section(
     "GPUs",
     { note: [...new Set(host.inventory.map((gpu) => gpu.sku))].join(", ") },
-    rows.length === 0 ? nothing("Its agent has named no GPU.") : table("GPUs", [...heads, ["Read", "num"]], rows, { class: "gpus" }),
+    rows.length === 0
+      ? nothing("Its agent has named no GPU.")
+      : table("GPUs", [...heads, ["Read", "num"]], rows, { class: "gpus" }),
   );
 }
 
@@ -157,13 +164,21 @@ function faults(findings) {
     { class: "quiet" },
     seen.length === 0
       ? nothing("None was reported.")
-      : h("ul", { class: "feed" }, seen.map((finding) => h("li", {}, findingLine(finding)))),
+      : h(
+          "ul",
+          { class: "feed" },
+          seen.map((finding) => h("li", {}, findingLine(finding))),
+        ),
   );
 }
 
 function history({ entries }) {
   if (entries.length === 0) return nothing("Nothing has happened yet.");
-  return h("ol", { class: "timeline", reversed: true }, entries.map((entry, index) => moment(entry, entries[index + 1])));
+  return h(
+    "ol",
+    { class: "timeline", reversed: true },
+    entries.map((entry, index) => moment(entry, entries[index + 1])),
+  );
 }
 
 /** One decision; `before` is the one before it, which says what state the host had. */
@@ -176,8 +191,15 @@ function moment(entry, before) {
     h(
       "div",
       {},
-      h("p", { class: "moment" }, h("em", {}, eventWords(entry.event)), entry.who && h("span", { class: "who" }, entry.who),
-        entry.refused && h("span", { class: "tag" }, "refused"), moved && badge(entry.state)),
+      h(
+        "p",
+        { class: "moment" },
+        h("em", {}, eventWords(entry.event)),
+        entry.who && h("span", { class: "who" }, entry.who),
+        entry.refused && h("span", { class: "tag" }, "refused"),
+        moved && badge(entry.state),
+      ),
+      entry.reason && !entry.why.includes(entry.reason) && h("p", { class: "reason" }, `“${entry.reason}”`),
       h("p", {}, prose(entry.why)),
       entry.finding && h("p", { class: "found" }, findingLine(entry.finding)),
       entry.orders.length > 0 && h("ul", { class: "orders" }, entry.orders.map(order)),
@@ -186,6 +208,16 @@ function moment(entry, before) {
 }
 
 function order({ id, kind, level, drain, withheld }) {
-  const what = [eventWords(kind), level, drain && `work leaves: ${drain.replaceAll("_", " ")}`].filter(Boolean).join(", ");
-  return h("li", {}, withheld === null ? "ordered: " : "withheld: ", what, " ", h("code", {}, id), withheld && ` — ${withheld}`);
+  const what = [eventWords(kind), level, drain && `work leaves: ${drain.replaceAll("_", " ")}`]
+    .filter(Boolean)
+    .join(", ");
+  return h(
+    "li",
+    {},
+    withheld === null ? "ordered: " : "withheld: ",
+    what,
+    " ",
+    h("code", {}, id),
+    withheld && ` — ${withheld}`,
+  );
 }

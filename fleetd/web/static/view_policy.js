@@ -14,7 +14,12 @@ export const policyView = dataView({
       ["a proven host returns", policy.returns],
     ]),
     section("Rules", { note: "The first that matches decides." }, rules(policy.rules)),
-    policy.proofs && section("Proofs", { note: "What must pass before a quarantine for such a fault may end." }, proofs(policy.proofs)),
+    policy.proofs &&
+      section(
+        "Proofs",
+        { note: "What must pass before a quarantine for such a fault may end." },
+        proofs(policy.proofs),
+      ),
   ],
 });
 

@@ -22,7 +22,11 @@ export const powerView = dataView({
 function tree(use) {
   return [
     use.settles_s > 0 &&
-      h("p", { class: "warn" }, `No raises for ${span(use.settles_s)}: what an earlier controller granted has not lapsed.`),
+      h(
+        "p",
+        { class: "warn" },
+        `No raises for ${span(use.settles_s)}: what an earlier controller granted has not lapsed.`,
+      ),
     section("Areas", {}, areas(use.areas)),
     hosts(use.hosts),
   ];
@@ -41,7 +45,14 @@ function areas(found) {
       h("td", { class: "num" }, watts(area.stranded_watts)),
     ),
   );
-  const heads = ["Area", "(Reserved of the budget)", ["Reserved", "num"], ["Budget", "num"], ["Demand", "num"], ["Stranded", "num"]];
+  const heads = [
+    "Area",
+    "(Reserved of the budget)",
+    ["Reserved", "num"],
+    ["Budget", "num"],
+    ["Demand", "num"],
+    ["Stranded", "num"],
+  ];
   return table("Areas", heads, rows);
 }
 
@@ -78,10 +89,19 @@ function hosts(found) {
       h("td", {}, host.uncapped),
     ),
   );
-  const heads = ["Host", "Area", "(Reserved of the highest)", ["Reserved", "num"], ["Highest", "num"], ["Demand", "num"]];
+  const heads = [
+    "Host",
+    "Area",
+    "(Reserved of the highest)",
+    ["Reserved", "num"],
+    ["Highest", "num"],
+    ["Demand", "num"],
+  ];
   return section(
     "Hosts",
     { note: found.length > ROWS ? `the ${ROWS} of ${plural(found.length, "host")} that lack most` : null },
-    rows.length === 0 ? nothing("No host is in the tree.") : table("Hosts", [...heads, ["Lease", "num"], ["Left", "num"], "Uncapped"], rows),
+    rows.length === 0
+      ? nothing("No host is in the tree.")
+      : table("Hosts", [...heads, ["Lease", "num"], ["Left", "num"], "Uncapped"], rows),
   );
 }

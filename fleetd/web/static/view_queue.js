@@ -18,7 +18,8 @@ const OTHERWISE = ["quarantine", "burnin", "repair", "release"];
 
 export const queueView = dataView({
   title: () => "Quarantine queue",
-  concerns: (change) => change.first || change.rows.some((row) => [row.before, row.after].some((host) => host && isQueued(host))),
+  concerns: (change) =>
+    change.first || change.rows.some((row) => [row.before, row.after].some((host) => host && isQueued(host))),
   async fetch({ after }) {
     const { hosts, more } = await get("/hosts", { flag: QUEUED, limit: PAGE, after });
     // Each with its findings: an id alone is no evidence to decide by.
@@ -26,7 +27,9 @@ export const queueView = dataView({
   },
   render({ entries, more }, ctx, params) {
     if (entries.length === 0) {
-      return nothing(params.after ? "No further host is held or withheld." : "No host is held, and no hold is withheld.");
+      return nothing(
+        params.after ? "No further host is held or withheld." : "No host is held, and no hold is withheld.",
+      );
     }
     const total = Math.max(ctx.fleet.queued(), entries.length);
     return [

@@ -87,7 +87,12 @@ const EVENTS = {
 
 /** An event's name for people: known ones by their words, others taken apart at their capitals. */
 export function eventWords(name) {
-  return EVENTS[name] ?? String(name).replace(/(?<=[a-z])(?=[A-Z])/g, " ").toLowerCase();
+  return (
+    EVENTS[name] ??
+    String(name)
+      .replace(/(?<=[a-z])(?=[A-Z])/g, " ")
+      .toLowerCase()
+  );
 }
 
 export const EVENT_NAMES = Object.keys(EVENTS);
