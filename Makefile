@@ -27,7 +27,7 @@ test: lint  ## all checks and tests (at most 15 minutes on 2 cores)
 
 e2e: $(STAMP)  ## real processes on loopback: the story with everything killed once, also on a real Slurm (as root)
 	@deploy/deps e2e
-	@$(BIN)/python -m pytest -n 0 -m e2e tests/e2e
+	@$(BIN)/python -m pytest -n 0 -m e2e tests/e2e tests/browser
 
 lint: $(STAMP)  ## ruff, mypy, import-linter
 	@$(BIN)/ruff check --quiet . && $(BIN)/ruff format --quiet --check . && $(BIN)/mypy --no-error-summary && $(BIN)/lint-imports --no-cache >/dev/null

@@ -50,7 +50,7 @@ def entropy() -> random.Random:
 
 
 def secret() -> str:
-    """A secret of 256 bits from the operating system, in 43 characters of URL-safe base64."""
+    """A text that nobody can guess: 256 bits from the operating system in 43 characters that fit into a URL."""
     return secrets.token_urlsafe(32)
 
 

@@ -41,6 +41,7 @@ COMMANDS = {
     "rehearse": "fleetd.cli.rehearse:command",
     "report": "fleetd.cli.report:command",
     "store": "fleetd.cli.store:command",
+    "token": "fleetd.cli.token:command",
 }
 """Noun → "module:attribute" of its click command."""
 

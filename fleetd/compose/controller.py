@@ -2,10 +2,12 @@
 
 import asyncio
 import os
-from collections.abc import Callable, Coroutine, Iterator
+from collections.abc import Callable, Coroutine, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
+from typing import TYPE_CHECKING, Protocol
 
 import structlog
 
@@ -23,11 +25,12 @@ from fleetd.config.shipped import policy_path
 from fleetd.controller.controller import Controller
 from fleetd.controller.metrics import TurnCollector
 from fleetd.controller.terms import Terms
-from fleetd.controller.turn import AgentsOfTurn, DeskOfTurn, Turn
+from fleetd.controller.turn import AgentsOfTurn, DeskOfTurn, Turn, ViewOfTurn
 from fleetd.exporter.native import BuildCollector
+from fleetd.exporter.page import Collector, Page
 from fleetd.exporter.server import Exporter
 from fleetd.model.journal import StoreImage
-from fleetd.ports import Clock, Store, StoreError
+from fleetd.ports import Clock, DeskDoor, FleetView, Store, StoreError
 from fleetd.stores.file import in_use
 from fleetd.stores.keep import Pruned, prune
 from fleetd.stores.place import PgPlace
@@ -35,6 +38,10 @@ from fleetd.stores.retention import RetentionConfig
 from fleetd.stores.sql import SqlStore
 from fleetd.system import RealClock, Systemd, host_name, run_blocking, run_on_daemon, setup_logging, stop_on_signals
 from fleetd.uplink.server import Server, serve
+from fleetd.web.tokens import WebError
+
+if TYPE_CHECKING:
+    from fleetd.web.server import WebServer
 
 _log = structlog.get_logger(__name__)
 
@@ -50,6 +57,23 @@ def run_controller(config: ControllerConfig) -> None:
         return
     with in_use(state_dir(config.state_dir) / LEDGER):
         asyncio.run(_alone(_Parts(config)))
+
+
+class _Door(Protocol):
+    async def stop(self) -> None:
+        """Let nobody in any more, and answer who is in."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Served:
+    """What is listened on."""
+
+    server: Server
+    """For agents and people."""
+    doors: Sequence[_Door]
+    """All of them, in the order in which they are closed."""
+    running: Sequence[Coroutine[object, object, None]]
+    """To be run as long as anything is served."""
 
 
 class _Parts:
@@ -78,33 +102,35 @@ class _Parts:
             job_ends=job_ends,
             scheduler=self.config.scheduler,
             power=self.power,
+            policy_name=self.config.policy,
         )
-
-    async def serve(self) -> tuple[Server, list[Coroutine[object, object, None]]]:
-        """Listen for agents, operators and, where the configuration says so, for hosts that have no certificate yet.
-
-        Returns the server, and what is to run beside whatever it serves. Raises PortError.
-        """
-        enrolment = build_enrolment(self.config, self.folder, self.clock)
-        server = await serve(
-            self.config.server,
-            agents=AgentsOfTurn(self.turn),
-            desk=DeskOfTurn(self.turn),
-            clock=self.clock,
-            identity=enrolment,
-        )
-        strangers = await serve_strangers(self.config, enrolment, self.clock)
-        running = [server.wait(), sign_of_life(self.systemd, self.clock)]
-        return server, running if strangers is None else [*running, strangers.run()]
 
     @contextmanager
-    def metrics(self) -> Iterator[None]:
+    def metrics(self) -> Iterator[Page]:
         """Serve the page of metrics. Raises PortError."""
-        exporter = Exporter(self.config.exporter.listen, [TurnCollector(self.turn), BuildCollector(__version__)])
+        collectors: list[Collector] = [TurnCollector(self.turn), BuildCollector(__version__)]
+        exporter = Exporter(self.config.exporter.listen, collectors)
         try:
-            yield
+            yield Page(collectors)
         finally:
             exporter.close()
+
+    async def serve(self, metrics: Page) -> "_Served":
+        """Listen for agents and people, and where the configuration says so for browsers, and for hosts to be enrolled.
+
+        Raises PortError.
+        """
+        desk, view = DeskOfTurn(self.turn), ViewOfTurn(self.turn)
+        web = await _web(self.config, desk, view, metrics)
+        enrolment = build_enrolment(self.config, self.folder, self.clock)
+        server = await serve(
+            self.config.server, agents=AgentsOfTurn(self.turn), desk=desk, clock=self.clock, identity=enrolment
+        )
+        running = [server.wait(), sign_of_life(self.systemd, self.clock), *(one.wait() for one in web)]
+        strangers = await serve_strangers(self.config, enrolment, self.clock)
+        if strangers is not None:
+            running.append(strangers.run())
+        return _Served(server=server, doors=(*web, server), running=running)
 
 
 async def _alone(parts: _Parts) -> None:
@@ -115,11 +141,11 @@ async def _alone(parts: _Parts) -> None:
         controller = parts.controller(store)
         controller.load()
         parts.turn.begin(controller)
-        with parts.metrics():
-            server, running = await parts.serve()
+        with parts.metrics() as metrics:
+            served = await parts.serve(metrics)
             parts.systemd.notify("READY=1")
-            running += [controller.run(), retain(parts.config.retention, path, parts.clock)]
-            await _until_stopped(stop_on_signals(), *running, stop_first=server)
+            judging = (controller.run(), retain(parts.config.retention, path, parts.clock))
+            await _until_stopped(stop_on_signals(), *served.running, *judging, stop_first=served.doors)
             parts.systemd.notify("STOPPING=1")
     finally:
         store.close()
@@ -128,8 +154,8 @@ async def _alone(parts: _Parts) -> None:
 async def _shared(parts: _Parts, place: PgPlace) -> None:
     """Judge on a ledger in PostgreSQL when it is our turn, and send everybody to the judge when it is not."""
     seat = seat_of(place, holder=f"{host_name()} ({parts.config.server.listen})")
-    with parts.metrics():
-        server, running = await parts.serve()
+    with parts.metrics() as metrics:
+        served = await parts.serve(metrics)
 
         async def judge(store: Store) -> None:
             controller = parts.controller(store)
@@ -144,17 +170,30 @@ async def _shared(parts: _Parts, place: PgPlace) -> None:
                     group.create_task(retain(parts.config.retention, place, parts.clock))
             finally:
                 parts.turn.end()
-                server.turn_away("this controller is not the judge any more")
+                served.server.turn_away("this controller is not the judge any more")
                 parts.systemd.notify("STATUS=standing by")
 
         # On threads of its own: a look at the seat must not queue behind a slow ledger, it would be taken for lost.
         terms = Terms(seat, turn=parts.turn, clock=parts.clock, run_blocking=run_on_daemon, judge=judge)
         parts.systemd.notify("READY=1\nSTATUS=standing by")
         try:
-            await _until_stopped(stop_on_signals(), terms.run(), *running, stop_first=server)
+            await _until_stopped(stop_on_signals(), terms.run(), *served.running, stop_first=served.doors)
         finally:
-            await server.stop(grace_s=0)
+            await served.server.stop(grace_s=0)
         parts.systemd.notify("STOPPING=1")
+
+
+async def _web(config: ControllerConfig, desk: DeskDoor, view: FleetView, metrics: Page) -> list["WebServer"]:
+    """The page, if it is to be served: none or one. Raises PortError."""
+    if config.web is None:
+        return []
+    try:
+        from fleetd.compose.web import serve_page  # noqa: PLC0415 - a controller without the page does without FastAPI
+    except ModuleNotFoundError as error:
+        if (error.name or "").partition(".")[0] not in {"fastapi", "uvicorn"}:
+            raise
+        raise WebError(f"web: needs `{error.name}`: pip install 'fleetd[controller]', or remove `web:`") from error
+    return [await serve_page(config.web, desk=desk, view=view, metrics=metrics)]
 
 
 async def retain(config: RetentionConfig, at: Path | PgPlace, clock: Clock) -> None:
@@ -182,14 +221,17 @@ def _prune(at: Path | PgPlace, *, before_s: float, go_on: Callable[[], bool]) ->
     return prune(at, before_s=before_s, go_on=go_on)
 
 
-async def _until_stopped(stop: asyncio.Event, *running: Coroutine[object, object, None], stop_first: Server) -> None:
+async def _until_stopped(
+    stop: asyncio.Event, *running: Coroutine[object, object, None], stop_first: Sequence[_Door]
+) -> None:
     """Run until `stop` is set, then end in order; a loop that ends in any other way raises what ended it."""
     stopped = asyncio.create_task(stop.wait())
     loops = [asyncio.create_task(one) for one in running]
     await asyncio.wait([stopped, *loops], return_when=asyncio.FIRST_COMPLETED)
     ended = [task for task in loops if task.done()]
     if not ended:
-        await stop_first.stop()  # first: what agents have in hand is judged before the judge goes
+        for door in stop_first:  # first: what agents and people have in hand is judged before the judge goes
+            await door.stop()
     for task in (stopped, *loops):
         task.cancel()
     await asyncio.gather(stopped, *loops, return_exceptions=True)

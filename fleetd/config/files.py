@@ -26,6 +26,7 @@ from fleetd.stores.place import PgPlace
 from fleetd.stores.retention import RetentionConfig
 from fleetd.uplink.config import ServerConfig, UplinkConfig
 from fleetd.uplink.enrol_config import EnrolmentConfig
+from fleetd.web.config import WebConfig
 
 HOST_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,252}")
 """As in the DNS, with underscores; certificates, burn-in reports and metrics carry it."""
@@ -97,6 +98,8 @@ class ControllerConfig:
     enrolment: EnrolmentConfig | None = None
     """The controller signs its agents' certificates; null: the site's CA does."""
     exporter: ExporterConfig = field(default_factory=ExporterConfig)
+    web: WebConfig | None = None
+    """The HTTP API and the page; null: neither is served."""
 
     def __post_init__(self) -> None:
         """Refuse what cannot work. Raises ValueError."""

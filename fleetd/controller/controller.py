@@ -4,6 +4,7 @@ import asyncio
 
 import structlog
 
+from fleetd.controller.changes import ChangeLog
 from fleetd.controller.desk import Desk
 from fleetd.controller.dispatcher import Dispatcher, DispatcherConfig
 from fleetd.controller.intake import Intake
@@ -11,11 +12,13 @@ from fleetd.controller.judge import Judge
 from fleetd.controller.power import PowerBudgets
 from fleetd.controller.power_config import PowerTree
 from fleetd.controller.scheduler_watch import SchedulerWatch, SchedulerWatchConfig
+from fleetd.controller.view import View
 from fleetd.controller.watch import Watch
 from fleetd.core.intent import held_back, recalled, void_since, void_without_node
 from fleetd.core.policy import Policy
 from fleetd.model.event import OrderObstructed
 from fleetd.model.host import Host
+from fleetd.model.ids import HostName
 from fleetd.model.journal import StoreImage
 from fleetd.model.order import FleetOrder
 from fleetd.ports import Actuator, Clock, JobEnds, RunBlocking, Store
@@ -38,8 +41,10 @@ class Controller:
         job_ends: JobEnds | None = None,
         scheduler: SchedulerWatchConfig = SchedulerWatchConfig(),  # noqa: B008 - frozen
         power: PowerTree | None = None,
+        policy_name: str = "",
     ) -> None:
         self._store = store
+        self.changes = ChangeLog(epoch=f"{round(clock.wall_s() * 1000):x}")
         self.dispatcher = Dispatcher(
             store=store, actuator=actuator, clock=clock, run_blocking=run_blocking, config=dispatcher
         )
@@ -50,6 +55,7 @@ class Controller:
             run_blocking=run_blocking,
             dispatcher=self.dispatcher,
             on_host=self._host_changed,
+            on_fleet=lambda: self.changes.note(None),
         )
         self.power = PowerBudgets(power, clock=clock)
         self.intake = Intake(judge=self.judge, dispatcher=self.dispatcher, clock=clock, power=self.power)
@@ -62,14 +68,7 @@ class Controller:
             clock=clock,
             config=scheduler,
         )
-        self.dispatcher.on_obstacle = self._obstructed
-        self.dispatcher.on_session = self.watch.session_changed
-        self.dispatcher.void_since = lambda order: void_since(order, self.judge.hosts.get(order.host))
-        self.dispatcher.void_without_node = lambda order: void_without_node(order, self.judge.hosts.get(order.host))
-        self.dispatcher.held_back = lambda order: held_back(
-            order, self.judge.hosts.get(order.host), self.judge.record.stopped
-        )
-        self.dispatcher.recalled = lambda host: recalled(self.judge.hosts.get(host), self.judge.record.stopped)
+        self._wire()
         self.desk = Desk(
             judge=self.judge,
             store=store,
@@ -77,6 +76,28 @@ class Controller:
             run_blocking=run_blocking,
             power=self.power,
         )
+
+        self.view = View(
+            judge=self.judge,
+            store=store,
+            dispatcher=self.dispatcher,
+            changes=self.changes,
+            windows=self.intake.windows,
+            clock=clock,
+            run_blocking=run_blocking,
+            policy_name=policy_name,
+        )
+
+    def _wire(self) -> None:
+        """Tell the dispatcher whom to ask and whom to tell."""
+        self.dispatcher.on_obstacle = self._obstructed
+        self.dispatcher.on_session = self._session_changed
+        self.dispatcher.void_since = lambda order: void_since(order, self.judge.hosts.get(order.host))
+        self.dispatcher.void_without_node = lambda order: void_without_node(order, self.judge.hosts.get(order.host))
+        self.dispatcher.held_back = lambda order: held_back(
+            order, self.judge.hosts.get(order.host), self.judge.record.stopped
+        )
+        self.dispatcher.recalled = lambda host: recalled(self.judge.hosts.get(host), self.judge.record.stopped)
 
     def load(self) -> None:
         """Go on from the ledger. Raises StoreError."""
@@ -101,6 +122,11 @@ class Controller:
     async def _obstructed(self, order: FleetOrder, why: str) -> None:
         await self.judge.submit(OrderObstructed(host=order.host, order_id=order.id, why=why))
 
+    def _session_changed(self, host: HostName, there: bool) -> None:
+        self.watch.session_changed(host, there)
+        self.changes.note(host)
+
     def _host_changed(self, host: Host) -> None:
+        self.changes.note(host.name)
         self.watch.host_changed(host)
         self.dispatcher.reconsider(host.name)

@@ -7,6 +7,7 @@ import structlog
 from fleetd.controller.dispatcher import Dispatcher
 from fleetd.controller.judge import Judge
 from fleetd.controller.power import PowerBudgets
+from fleetd.controller.window import Windows
 from fleetd.core import inbox
 from fleetd.model.event import AgentConnected, BurninAccepted, BurninRefused, FindingReceived
 from fleetd.model.finding import Finding
@@ -34,6 +35,7 @@ class Intake:
         self._clock = clock
         self._dispatcher = dispatcher
         self._telemetry: dict[HostName, tuple[GpuSample, ...]] = {}  # bounded by the number of hosts
+        self.windows = Windows()
         self.findings_total = 0
         self.duplicates_total = 0
         self.lost_total = 0
@@ -74,8 +76,9 @@ class Intake:
         return arrival.acknowledge_seq
 
     async def telemetry_received(self, host: HostName, samples: Sequence[GpuSample]) -> None:
-        """Keep the latest samples."""
+        """Keep the latest samples, and a window of them."""
         self._telemetry[host] = tuple(samples)
+        self.windows.add(host, samples)
 
     async def power_asked(self, host: HostName, ask: Ask) -> Answer | None:
         """Answer a host's question for power; None: a later question of it has been answered."""

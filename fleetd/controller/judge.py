@@ -65,14 +65,16 @@ class Judge:
         run_blocking: RunBlocking,
         dispatcher: Dispatcher,
         on_host: Callable[[Host], None] = lambda _: None,
+        on_fleet: Callable[[], None] = lambda: None,
     ) -> None:
-        """Wire it; `on_host` hears of every host after a decision on it is on disk."""
+        """Wire it; `on_host` hears of every host after a decision on it is on disk, `on_fleet` of another record."""
         self._store = store
         self._policy = policy
         self._clock = clock
         self._run_blocking = run_blocking
         self._dispatcher = dispatcher
         self._on_host = on_host
+        self._on_fleet = on_fleet
         self._queue: asyncio.Queue[_Waiting] = asyncio.Queue(maxsize=QUEUE_MAX)
         self._hosts: dict[HostName, Host] = {}
         self._spools: dict[tuple[HostName, SpoolId], int] = {}
@@ -83,6 +85,8 @@ class Judge:
         self.decisions_total = 0
         self.withheld_total = 0
         self.store_errors_total = 0
+        self.store_trouble = ""
+        """What the ledger said when it refused last; "": it has not since it was written last."""
 
     @property
     def hosts(self) -> Mapping[HostName, Host]:
@@ -98,6 +102,11 @@ class Judge:
     def record(self) -> FleetRecord:
         """Tripped budgets, the kill switch, open incidents, as decided and written."""
         return self._record
+
+    @property
+    def fleet(self) -> Fleet:
+        """The counts by area; of what is decided and not yet written, too. To be read only."""
+        return self._fleet
 
     @property
     def budget_tripped(self) -> bool:
@@ -155,6 +164,7 @@ class Judge:
                 except NotJudge:
                     raise
                 except StoreError as error:
+                    self.store_trouble = str(error)
                     self._fleet.roll_back()
                     self.store_errors_total += 1
                     _log.error("the ledger refused; nothing was decided", events=len(batch), error=str(error))
@@ -173,11 +183,14 @@ class Judge:
             todo.extendleft(reversed(self._decide_one(todo.popleft(), made, counted)))
         if made.entries:
             await self._run_blocking(lambda: self._store.commit(made.entries))
+            self.store_trouble = ""
         self._fleet.commit()
-        self._record = self._fleet.record
+        before, self._record = self._record, self._fleet.record
         self._hosts.update(made.hosts)
         self._spools.update(made.spools)
         self._tell(made)
+        if self._record != before:
+            self._on_fleet()
 
     def _decide_one(self, waiting: _Waiting, made: _Batch, counted: set[FindingId]) -> list[_Waiting]:
         """Decide one event into the batch; returns what follows from it, to be decided next."""

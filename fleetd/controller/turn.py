@@ -9,10 +9,12 @@ from fleetd.model.finding import Finding
 from fleetd.model.fleet import FleetRecord
 from fleetd.model.host import Hello, Host
 from fleetd.model.ids import GpuId, HostName, OrderId, SpoolId
+from fleetd.model.journal import JournalEntry
 from fleetd.model.order import AgentOrder, Drain
 from fleetd.model.power_lease import Answer, Ask, PowerUse
 from fleetd.model.telemetry import GpuSample
 from fleetd.ports import AlertsTaken, NotJudge, Peer
+from fleetd.ports.view import Changes, PolicyState, Window
 
 
 class Turn:
@@ -174,3 +176,54 @@ class DeskOfTurn:
     async def power(self) -> PowerUse:
         """See `Desk`."""
         return await self._turn.now().desk.power()
+
+
+class ViewOfTurn:
+    """The `FleetView` of whoever judges. Every method but `unready` raises NotJudge while this process stands by."""
+
+    def __init__(self, turn: Turn) -> None:
+        self._turn = turn
+
+    @property
+    def position(self) -> str:
+        """See `View`."""
+        return self._turn.now().view.position
+
+    def since(self, position: str) -> Changes:
+        """See `View`."""
+        return self._turn.now().view.since(position)
+
+    async def changed(self, position: str) -> None:
+        """See `View`; when our turn ends, the next call raises NotJudge."""
+        await self._turn.now().view.changed(position)
+
+    def hosts(self) -> tuple[Host, ...]:
+        """See `View`."""
+        return self._turn.now().view.hosts()
+
+    def host(self, name: HostName) -> Host:
+        """See `View`."""
+        return self._turn.now().view.host(name)
+
+    def connected(self) -> frozenset[HostName]:
+        """See `View`."""
+        return self._turn.now().view.connected()
+
+    def window(self, name: HostName) -> Window:
+        """See `View`."""
+        return self._turn.now().view.window(name)
+
+    async def history(self, name: HostName) -> tuple[JournalEntry, ...]:
+        """See `View`."""
+        return await self._turn.now().view.history(name)
+
+    def policy(self) -> PolicyState:
+        """See `View`."""
+        return self._turn.now().view.policy()
+
+    def unready(self) -> str:
+        """See `View`; one that stands by says who judges."""
+        try:
+            return self._turn.now().view.unready()
+        except NotJudge as error:
+            return str(error)

@@ -4,11 +4,12 @@ A budget is about the fleet or an area of it. When one trips, every further auto
 until a human re-arms it. Releases and operators' own holds always pass.
 """
 
+from collections import Counter
 from dataclasses import dataclass, replace
 
 from fleetd.core.fleet import FLEET, Fleet, areas_of
 from fleetd.core.policy import Budget, Policy
-from fleetd.model.fleet import AreaKey, FleetRecord, Tripped
+from fleetd.model.fleet import Area, AreaKey, FleetRecord, Tripped
 from fleetd.model.host import Host
 
 
@@ -46,6 +47,48 @@ def burnin_objection(fleet: Fleet, *, policy: Policy) -> str | None:
     if count.tested >= budget.allowed(count.hosts):
         return f"{count.tested} hosts that served users are being burnt in, which is as many as the budget allows"
     return None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Use:
+    """How a quarantine budget of one area stands."""
+
+    key: AreaKey
+    budget: Budget
+    hosts: int
+    held: int
+    recent: int
+    tripped: bool
+
+    @property
+    def fullness(self) -> tuple[bool, float]:
+        """Sorts the fullest last: tripped, then by the share that is spent."""
+        held, recent = self.budget.allowed(self.hosts), self.budget.max_in_window
+        return self.tripped, max(self.held / held if held else 1.0, self.recent / recent if recent else 1.0)
+
+
+def uses(fleet: Fleet, *, policy: Policy, now_s: float, limit: int) -> tuple[Use, ...]:
+    """The fleet's budget, then those of areas of which something is spent: the `limit` fullest, fullest first."""
+    budgets = {Area.FLEET: policy.budgets.quarantines, **policy.budgets.quarantines_by}
+    recent: Counter[AreaKey] = Counter()
+    for at_s, keys in fleet.quarantines():
+        recent.update(key for key in keys if key.area in budgets and at_s > now_s - budgets[key.area].window_seconds)
+    tripped = {t.key for t in fleet.record.tripped}
+    counts = {FLEET: fleet.count(FLEET), **fleet.areas()}
+    found = [
+        Use(
+            key=key,
+            budget=budgets[key.area],
+            hosts=count.hosts,
+            held=count.held,
+            recent=recent[key],
+            tripped=key in tripped,
+        )
+        for key, count in counts.items()
+        if key.area in budgets and (key == FLEET or count.held or recent[key] or key in tripped)
+    ]
+    areas = sorted((use for use in found if use.key != FLEET), key=lambda use: (use.fullness, use.key), reverse=True)
+    return (*(use for use in found if use.key == FLEET), *areas[:limit])
 
 
 def trip(record: FleetRecord, found: Objection, *, now_s: float, tell_again_s: float) -> tuple[FleetRecord, bool]:

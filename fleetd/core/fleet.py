@@ -131,6 +131,14 @@ class Fleet:
         orders = self._quarantines.get("") or ()
         return sum(at_s > since_s and key in (self._areas.get(host) or ()) for at_s, host in orders)
 
+    def areas(self) -> dict[AreaKey, Count]:
+        """Every area that has hosts."""
+        return dict(self._counts)
+
+    def quarantines(self) -> Iterable[tuple[float, tuple[AreaKey, ...]]]:
+        """The newest quarantine orders: when, and the areas of the host."""
+        return ((at_s, self._areas.get(host) or ()) for at_s, host in self._quarantines.get("") or ())
+
     def sick(self, key: str, since_s: float) -> frozenset[HostName]:
         """Hosts that had a fault (`storm.storm_key`) after a time."""
         return frozenset(host for at_s, host in self._sick.get(key) or () if at_s > since_s)

@@ -20,6 +20,7 @@ from fleetd.ports.desk import AlertsTaken as AlertsTaken
 from fleetd.ports.desk import DeskDoor as DeskDoor
 from fleetd.ports.desk import Peer as Peer
 from fleetd.ports.desk import Refused as Refused
+from fleetd.ports.desk import Unknown as Unknown
 from fleetd.ports.identity import Attempt as Attempt
 from fleetd.ports.identity import Certificates as Certificates
 from fleetd.ports.identity import IdentityDoor as IdentityDoor
@@ -36,6 +37,7 @@ from fleetd.ports.scheduler import Standing as Standing
 from fleetd.ports.store import Claim as Claim
 from fleetd.ports.store import Seat as Seat
 from fleetd.ports.store import Store as Store
+from fleetd.ports.view import FleetView as FleetView
 
 # ── errors ──────────────────────────────────────────────────────────────────────────────────────────────────────────
 # PortError

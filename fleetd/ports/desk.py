@@ -21,11 +21,15 @@ class Peer:
 
     name: str
     role: str
-    """`agent`, `operator` or `viewer`."""
+    """`agent`, `operator` or `viewer`; `hook`: a monitor, which may hand in alerts and nothing else."""
 
 
 class Refused(Exception):  # noqa: N818 - it is an answer, not an accident
     """The controller says no to a peer; the message says why and what to do."""
+
+
+class Unknown(Refused):
+    """There is no such host."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

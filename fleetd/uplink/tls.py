@@ -4,7 +4,6 @@ Both sides show a certificate. A client's certificate carries exactly one URI `f
 alternative names; that, not anything said later, is who the peer is.
 """
 
-import re
 import ssl
 from collections.abc import Iterable, Mapping
 from pathlib import Path
@@ -12,14 +11,13 @@ from pathlib import Path
 import grpc
 import structlog
 
-from fleetd.ports import Peer, Refused, UplinkError
+from fleetd.ports import Peer, UplinkError
+from fleetd.ports.certificate import IDENTITY, peer_named
 from fleetd.uplink.config import TlsFiles
 from fleetd.uplink.keyfile import read_key
 
 _log = structlog.get_logger(__name__)
 
-ROLES = ("agent", "operator", "viewer")
-_IDENTITY = re.compile(r"fleetd://(agent|operator|viewer)/([A-Za-z0-9](?:[A-Za-z0-9._-]{0,251}[A-Za-z0-9])?)")
 _MAX_PEM_BYTES = 1 << 20
 
 
@@ -112,7 +110,7 @@ def _stamps(files: TlsFiles) -> tuple[tuple[int, int], ...]:
 def identity(role: str, name: str) -> str:
     """Return the URI that names a peer in its certificate; raises UplinkError on a name that cannot be written so."""
     uri = f"fleetd://{role}/{name}"
-    if not _IDENTITY.fullmatch(uri):
+    if not IDENTITY.fullmatch(uri):
         raise UplinkError(
             f"{role} {name!r}: a name has 1 to 253 letters, digits, dots, dashes and underscores, "
             "and begins and ends with a letter or a digit"
@@ -126,15 +124,7 @@ def peer_of(auth_context: Mapping[str, Iterable[bytes]]) -> Peer:
     Args:
         auth_context: gRPC's properties of the connection; the certificate's chain has been checked by then.
     """
-    names = [name.decode("utf-8", "replace") for name in auth_context.get("peer_uri", ())]
-    ours = [name for name in names if name.startswith("fleetd:")]
-    match = _IDENTITY.fullmatch(ours[0]) if len(ours) == 1 else None
-    if match is None:
-        raise Refused(
-            f"the certificate must name one peer as a URI fleetd://ROLE/NAME with ROLE {', '.join(ROLES)}; "
-            f"it has {', '.join(ours) or 'none'}"
-        )
-    return Peer(role=match[1], name=match[2])
+    return peer_named(name.decode("utf-8", "replace") for name in auth_context.get("peer_uri", ()))
 
 
 def certificate_of(auth_context: Mapping[str, Iterable[bytes]]) -> bytes | None:

@@ -10,7 +10,7 @@ import yaml
 
 from fleetd.config.files import load_controller
 from fleetd.config.strict import ConfigError
-from fleetd.loopback import free_port
+from fleetd.loopback import free_ports
 from tests.postgres import Cluster
 
 
@@ -44,7 +44,7 @@ def test_what_is_no_place_for_a_ledger_is_told_at_its_line(tmp_path: Path) -> No
 
 
 def test_a_database_that_is_away_at_the_start_is_one_line_and_exit_2(tmp_path: Path) -> None:
-    port = free_port()
+    (port,) = free_ports(1)
     with started(configured(tmp_path, f"postgresql://fleetd@127.0.0.1:{port}/fleet")) as controller:
         said = controller.stderr.read() if controller.stderr is not None else ""
     assert controller.returncode == 2
