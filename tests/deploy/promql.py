@@ -1,5 +1,6 @@
 """What the rules and dashboards of deploy/ say, read for the tests: expressions, and the metrics they name."""
 
+import json
 import re
 import shutil
 import subprocess
@@ -45,3 +46,28 @@ def run(program: str, *words: str | Path, cwd: Path | None = None) -> tuple[int,
     assert found, f"{program} is not installed: make deps"
     done = subprocess.run([found, *map(str, words)], cwd=cwd, capture_output=True, text=True, timeout=120, check=False)
     return done.returncode, done.stdout + done.stderr
+
+
+# ── dashboards ──────────────────────────────────────────────────────────────────────────────────────────────────────
+
+GRAFANA = DEPLOY / "grafana"
+DASHBOARDS = {file.stem: json.loads(file.read_text()) for file in sorted((GRAFANA / "dashboards").glob("*.json"))}
+STANDS_FOR = {"$pool": ".*", "$host": ".*", "$gpu": ".*"}
+"""What `All` puts into a query."""
+
+
+def panels() -> Iterator[tuple[str, dict[str, Any]]]:
+    """Every panel, with the name of its dashboard."""
+    for uid, dashboard in DASHBOARDS.items():
+        for panel in dashboard["panels"]:
+            yield uid, panel
+
+
+def queries() -> Iterator[tuple[str, str]]:
+    """Every query as Prometheus gets it with `All` chosen, with the panel that it belongs to."""
+    for uid, panel in panels():
+        for target in panel["targets"]:
+            expression = target["expr"]
+            for variable, value in STANDS_FOR.items():
+                expression = expression.replace(variable, value)
+            yield f"{uid}: {panel['title']}", expression
