@@ -1,14 +1,15 @@
-"""Faults counted on their way into the spool, by code and GPU: for counters that tell every event, not the last one."""
+"""Faults counted on their way into the spool, by code, severity and GPU: for counters that tell every event, not the last one."""
 
 from collections.abc import Mapping
 
-from fleetd.model.finding import DeviceFault, Finding
+from fleetd.model.finding import DeviceFault, Finding, Severity
 from fleetd.model.ids import GpuId, SpoolId
 from fleetd.model.status import FaultCount
 from fleetd.ports import Spool, Spooled
 
 SERIES_MAX = 512
-"""Pairs of code and GPU that are told apart; further ones of a host that is so broken count as `other`."""
+"""Codes by severity and GPU that are told apart; further ones of a host that is so broken count as `other`, by
+severity."""
 OTHER = "other"
 
 
@@ -19,7 +20,7 @@ class FaultTally:
         self._spool = spool
         self._last_seq = 0
         # Replaced and never changed, so that a reader on another thread sees one whole state.
-        self._counts: Mapping[tuple[str, GpuId | None], FaultCount] = {}
+        self._counts: Mapping[tuple[str, Severity, GpuId | None], FaultCount] = {}
 
     @property
     def id(self) -> SpoolId:
@@ -48,17 +49,18 @@ class FaultTally:
         await self._spool.wait(after_seq=after_seq)
 
     def counts(self) -> tuple[FaultCount, ...]:
-        """Every fault of this process's life, by code and GPU."""
+        """Every fault of this process's life, by code, severity and GPU."""
         return tuple(self._counts.values())
 
     def _count(self, fault: DeviceFault) -> None:
-        key = (fault.code, fault.gpu)
+        key = (fault.code, fault.severity, fault.gpu)
         if key not in self._counts and len(self._counts) >= SERIES_MAX:
-            key = (OTHER, None)
+            key = (OTHER, fault.severity, None)
         before = self._counts.get(key)
         after = FaultCount(
             code=key[0],
-            gpu=key[1],
+            severity=key[1],
+            gpu=key[2],
             total=1 if before is None else before.total + 1,
             last_at_s=fault.at_s if before is None else max(fault.at_s, before.last_at_s),
         )

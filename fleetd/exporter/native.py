@@ -57,12 +57,13 @@ class FaultCollector:
 
     def collect(self) -> Iterable[Metric]:
         """Nothing until something was found."""
-        text = "Findings by code of the fault catalogue; without `gpu`: of the host."
-        total = CounterMetricFamily("fleetd_faults_total", text, labels=["code", "gpu"])
+        names = ["code", "severity", "gpu"]
+        text = "Findings by code of the fault catalogue and severity; without `gpu`: of the host."
+        total = CounterMetricFamily("fleetd_faults_total", text, labels=names)
         text = "Wall time of the last such finding."
-        last = GaugeMetricFamily("fleetd_fault_last_seen_timestamp_seconds", text, labels=["code", "gpu"])
+        last = GaugeMetricFamily("fleetd_fault_last_seen_timestamp_seconds", text, labels=names)
         for fault in self._faults():
-            labels = [fault.code, fault.gpu or ""]
+            labels = [fault.code, fault.severity.name.lower(), fault.gpu or ""]
             total.add_metric(labels, fault.total, created=self._started_at_s)
             last.add_metric(labels, fault.last_at_s)
         if last.samples:

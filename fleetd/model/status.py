@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from fleetd.model.finding import Severity
 from fleetd.model.host import Gpu
 from fleetd.model.ids import GpuId
 from fleetd.model.telemetry import GpuSample
@@ -42,6 +43,8 @@ class FaultCount:
     """How often one fault was told of one GPU since the process started."""
 
     code: str
+    severity: Severity
+    """As the findings say it: a code may be told by more than one, and is then counted under each."""
     gpu: GpuId | None
     """None: told of the host."""
     total: int

@@ -10,7 +10,9 @@ from fleetd.ports import StoreError
 from tests.agent.fakes_agent import BOOT, HOST, FakeSpool
 
 
-def fault(number: int, code: str, gpu: str | None = "GPU-0", at_s: float = 1.0) -> DeviceFault:
+def fault(
+    number: int, code: str, gpu: str | None = "GPU-0", at_s: float = 1.0, severity: Severity = Severity.ERROR
+) -> DeviceFault:
     return DeviceFault(
         id=FindingId(f"f{number}"),
         host=HOST,
@@ -21,13 +23,15 @@ def fault(number: int, code: str, gpu: str | None = "GPU-0", at_s: float = 1.0) 
         gpu=GpuId(gpu) if gpu else None,
         index=0,
         scope=Scope.GPU,
-        severity=Severity.ERROR,
+        severity=severity,
         fault_class=FaultClass.MEMORY,
     )
 
 
 def count(code: str, total: int, last_at_s: float, gpu: str | None = "GPU-0") -> FaultCount:
-    return FaultCount(code=code, gpu=GpuId(gpu) if gpu else None, total=total, last_at_s=last_at_s)
+    return FaultCount(
+        code=code, severity=Severity.ERROR, gpu=GpuId(gpu) if gpu else None, total=total, last_at_s=last_at_s
+    )
 
 
 def test_faults_are_counted_by_code_and_gpu_with_the_time_of_the_last() -> None:
@@ -43,6 +47,14 @@ def test_faults_are_counted_by_code_and_gpu_with_the_time_of_the_last() -> None:
         count("nvidia.xid.13", 1, 40.0),
         count("pcie.aer.fatal", 1, 50.0, None),
     )
+
+
+def test_a_code_that_is_told_as_worse_once_keeps_its_other_counter() -> None:
+    tally = FaultTally(FakeSpool())
+    tally.append(fault(1, "nvidia.nvlink.144", severity=Severity.WARNING))
+    tally.append(fault(2, "nvidia.nvlink.144", severity=Severity.FATAL))
+    tally.append(fault(3, "nvidia.nvlink.144", severity=Severity.WARNING))
+    assert [(one.severity, one.total) for one in tally.counts()] == [(Severity.WARNING, 2), (Severity.FATAL, 1)]
 
 
 def test_the_same_finding_twice_counts_once_and_one_that_the_disk_refused_not_at_all() -> None:

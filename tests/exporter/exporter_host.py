@@ -1,5 +1,6 @@
 """A host as the exporter's tests show it: an H200 and an MI300X side by side, with everything that can be told."""
 
+from fleetd.model.finding import Severity
 from fleetd.model.host import Gpu
 from fleetd.model.ids import GpuId
 from fleetd.model.job import GpuJob
@@ -43,9 +44,11 @@ def full(gpu: GpuId, at_s: float = STARTED_AT_S + 60.0) -> GpuSample:
 
 
 FAULTS = (
-    FaultCount(code="nvidia.xid.13", gpu=H200, total=7, last_at_s=STARTED_AT_S + 20.0),
-    FaultCount(code="nvidia.xid.79", gpu=H200, total=1, last_at_s=STARTED_AT_S + 30.0),
-    FaultCount(code="agent.driver_unresponsive", gpu=None, total=2, last_at_s=STARTED_AT_S + 40.0),
+    FaultCount(code="nvidia.xid.13", severity=Severity.WARNING, gpu=H200, total=7, last_at_s=STARTED_AT_S + 20.0),
+    FaultCount(code="nvidia.xid.79", severity=Severity.FATAL, gpu=H200, total=1, last_at_s=STARTED_AT_S + 30.0),
+    FaultCount(
+        code="agent.driver_unresponsive", severity=Severity.ERROR, gpu=None, total=2, last_at_s=STARTED_AT_S + 40.0
+    ),
 )
 JOBS = (
     GpuJob(gpu=H200, scheduler="slurm", job_id="4711", user="ada", account="physics"),
