@@ -7,6 +7,7 @@ import click
 
 from fleetd.cli.failure import BAD, USAGE
 from fleetd.cli.jsonout import write_json
+from fleetd.compose.here import problems_here
 from fleetd.config import ConfigError
 from fleetd.config.example import KINDS, example
 from fleetd.config.files import AgentConfig, ControllerConfig, load_agent, load_controller
@@ -48,8 +49,6 @@ def check_command(ctx: click.Context, file: Path, here: bool, json_path: str | N
         problems, code = (str(error),), USAGE
     else:
         if here:
-            from fleetd.compose.here import problems_here  # noqa: PLC0415 - loads gRPC
-
             problems = tuple(f"{file}: {problem}" for problem in problems_here(config))
         code = BAD if problems else 0
     for problem in problems:

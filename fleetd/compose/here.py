@@ -15,7 +15,7 @@ from fleetd.config.setpoint import load_setpoint
 from fleetd.config.shipped import policy_path
 from fleetd.ports import PortError
 from fleetd.uplink.config import TlsFiles
-from fleetd.uplink.tls import check_files
+from fleetd.uplink.keyfile import check_files
 
 
 def problems_here(config: AgentConfig | ControllerConfig) -> tuple[str, ...]:

@@ -6,13 +6,16 @@ from fleetd.core import alerts
 from fleetd.exporter.page import Page, negotiate
 from fleetd.ports import DeskDoor, FleetView
 from fleetd.system import RealClock, run_blocking, secret
+from fleetd.uplink.keyfile import read_key
 from fleetd.web.app import make_app
 from fleetd.web.config import WebConfig
 from fleetd.web.server import WebServer, serve_web
 
 
 async def serve_page(config: WebConfig, *, desk: DeskDoor, view: FleetView, metrics: Page) -> WebServer:
-    """Serve a controller's desk and view. Raises WebError."""
+    """Serve a controller's desk and view. Raises WebError; UplinkError: others can read the private key."""
+    if config.key is not None:
+        read_key(config.key, where="web")
     bug: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
     def on_bug(error: BaseException) -> None:

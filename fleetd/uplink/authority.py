@@ -4,7 +4,6 @@ Always true: it signs for agents only, and of a request it takes the public key 
 """
 
 import hashlib
-import stat
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -21,6 +20,7 @@ from cryptography.hazmat.primitives.serialization import (
 from fleetd.model.ids import HostName
 from fleetd.ports import Refused, Request, UplinkError, Validity
 from fleetd.uplink.certificate import EARLY, PublicKey, base, client_names, leaf
+from fleetd.uplink.keyfile import read_key
 
 _FILE_MAX_BYTES = 1 << 20
 _CURVES = (ec.SECP256R1, ec.SECP384R1)
@@ -87,10 +87,8 @@ class FileAuthority:
             is_authority = False
         if not is_authority:
             raise UplinkError(f"enrolment: the first certificate in {self._ca} is not one of an authority")
-        pem = _read(path)
+        pem = read_key(str(path), where="enrolment")
         try:
-            if path.stat().st_mode & stat.S_IRWXO:
-                raise UplinkError(f"enrolment: everybody on this machine may use {path}: chmod o= {path}")
             key = load_pem_private_key(pem, password=None)
         except TypeError as error:
             raise UplinkError(f"enrolment: {path} has a passphrase, and nobody is there to type it") from error

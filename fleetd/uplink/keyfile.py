@@ -1,4 +1,4 @@
-"""Reads a private key from a file, if nobody else can.
+"""Reads a private key from a file, if nobody else can; and whether a key and its certificates fit together.
 
 A key that others can read is a key that others may have: it has to be refused while somebody still looks, not found in
 an audit. The rule is that of PostgreSQL for its own keys: a file of root's may be read by its group besides, which is
@@ -6,10 +6,12 @@ how service managers and Kubernetes hand keys to a service; any other file by it
 """
 
 import os
+import ssl
 import stat
 from pathlib import Path
 
 from fleetd.ports import UplinkError
+from fleetd.uplink.config import TlsFiles
 
 _BYTES_MAX = 1 << 20
 
@@ -42,3 +44,27 @@ def read_key(path: str, *, where: str) -> bytes:
     if b"-----BEGIN " not in content:
         raise UplinkError(f"{where}: {path} is no PEM file")
     return content
+
+
+def check_files(files: TlsFiles, *, where: str) -> None:
+    """Read what one side of a connection needs, before there is any connection.
+
+    Raises:
+        UplinkError: a file cannot be read, the key is open to others, or it is not that of the certificate.
+    """
+    read_key(files.key, where=where)
+    for path in (files.ca, files.cert):
+        try:
+            Path(path).open("rb").close()
+        except OSError as error:
+            raise UplinkError(f"{where}: cannot read {path}: {error.strerror}") from error
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    try:
+        context.load_verify_locations(files.ca)
+        context.load_cert_chain(files.cert, files.key, password="")  # a service has nobody to ask for another one
+    except ssl.SSLError as error:
+        other = "one of them holds no whole certificate or key, or is locked by a passphrase"
+        why = (error.reason or other).lower().replace("_", " ")
+        raise UplinkError(
+            f"{where}: {files.ca}, {files.cert} and {files.key} cannot be used together: {why}"
+        ) from error

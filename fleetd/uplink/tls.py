@@ -4,7 +4,6 @@ Both sides show a certificate. A client's certificate carries exactly one URI `f
 alternative names; that, not anything said later, is who the peer is.
 """
 
-import ssl
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
@@ -39,20 +38,6 @@ def channel_credentials(files: TlsFiles, *, where: str) -> grpc.ChannelCredentia
         private_key=read_key(files.key, where=where),
         certificate_chain=_read(files.cert, where=where),
     )
-
-
-def check_files(files: TlsFiles, *, where: str) -> None:
-    """Read all three files as a connection would, and whether they fit together. Raises UplinkError."""
-    _server_configuration(files, where=where)
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    try:
-        context.load_verify_locations(files.ca)
-        context.load_cert_chain(files.cert, files.key)
-    except ssl.SSLError as error:
-        why = (error.reason or str(error)).lower().replace("_", " ")
-        raise UplinkError(
-            f"{where}: {files.ca}, {files.cert} and {files.key} cannot be used together: {why}"
-        ) from error
 
 
 def root_credentials(ca: str, *, where: str) -> grpc.ChannelCredentials:

@@ -127,3 +127,22 @@ def test_the_nouns_are_offered_without_importing_them() -> None:
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.split("] ")[0] == "['completion', 'config', 'controller'"
     assert done.stdout.strip().endswith("[]")
+
+
+@pytest.mark.parametrize(
+    ("kind", "more", "says"),
+    [
+        ("Agent", "power: {mode: safe, envelope: /no/envelope.yaml}", "/no/envelope.yaml: there is no such file"),
+        ("Agent", "power: {mode: boost, envelope: h200, set_point: /no/p.yaml}", "/no/p.yaml: there is no such file"),
+        ("Controller", "power: {tree: /no/tree.yaml}", "/no/tree.yaml: there is no such file"),
+        ("Controller", "pages: {url: 'https://site.example/p', secret: /no/key}", "/no/key: No such file or directory"),
+        ("Controller", "actuator: {kind: kubernetes, token: /no/token}", "/no/token: No such file or directory"),
+    ],
+)
+def test_here_everything_that_is_named_is_opened(kind: str, more: str, says: str, tmp_path: Path) -> None:
+    line = "uplink: {insecure: true}" if kind == "Agent" else "server: {insecure: true}"
+    path = tmp_path / "some.yaml"
+    path.write_text(f"apiVersion: fleetd/v1\nkind: {kind}\nstate_dir: {tmp_path}\n{line}\n{more}\n")
+    assert fleetd("config", "check", str(path)).exit_code == 0
+    found = fleetd("config", "check", "--here", str(path))
+    assert (found.exit_code, found.stderr) == (1, f"{path}: {says}\n")

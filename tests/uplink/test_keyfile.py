@@ -10,7 +10,7 @@ import pytest
 
 from fleetd.ports import UplinkError
 from fleetd.uplink.config import TlsFiles
-from fleetd.uplink.keyfile import read_key
+from fleetd.uplink.keyfile import check_files, read_key
 from fleetd.uplink.tls import server_credentials
 
 PEM = "-----BEGIN PRIVATE KEY-----\nMIIB\n-----END PRIVATE KEY-----\n"
@@ -70,6 +70,24 @@ def test_the_mode_that_counts_is_the_files_own(tmp_path: Path) -> None:
     link.symlink_to(key(tmp_path, 0o400))
     assert stat.S_IMODE(link.lstat().st_mode) == 0o777
     assert read_key(str(link), where="key") == PEM.encode()
+
+
+def test_files_are_told_by_name_before_they_are_used(tmp_path: Path, certificates: tuple[Path, Path]) -> None:
+    ours, foreign = certificates
+    good = {"ca": str(ours / "ca.crt"), "cert": str(ours / "controller.crt"), "key": str(ours / "controller.key")}
+    check_files(TlsFiles(**good), where="server")
+    half = tmp_path / "half.key"  # as a copy that was cut off leaves it
+    half.write_bytes((ours / "controller.key").read_bytes()[:100])
+    half.chmod(0o600)
+    for changed, says in (
+        ({"ca": str(tmp_path / "no.crt")}, r"server: cannot read \S+/no\.crt: No such file"),
+        ({"cert": str(tmp_path / "no.crt")}, r"server: cannot read \S+/no\.crt: No such file"),
+        ({"key": str(foreign / "controller.key")}, "cannot be used together: key values mismatch"),
+        ({"key": str(half)}, "cannot be used together: "),
+        ({"key": str(ours / "ca.crt")}, "the private key .* may be used by others"),
+    ):
+        with pytest.raises(UplinkError, match=says):
+            check_files(TlsFiles(**{**good, **changed}), where="server")
 
 
 def test_a_controller_does_not_start_with_it_and_an_agent_says_so(play: Any, make: Any, tmp_path: Path) -> None:
