@@ -27,6 +27,9 @@ MAX_CSR_CHARS = 16_384
 """A request with an RSA key of 4096 bits has less than 2,000."""
 NO_AUTHORITY = "this controller signs no certificates, the site's CA does; or name a CA in its file: `enrolment`"
 
+_RENEWALS_PER_S, _RENEWALS_AT_ONCE = 1 / 600, 5.0
+"""Of each agent: a certificate lives for ten minutes at least. A mad agent is not to fill the audit."""
+
 _ENROLMENT_OPTIONS = (
     ("grpc.so_reuseport", 0),
     ("grpc.max_receive_message_length", 2 * MAX_CSR_CHARS),
@@ -46,10 +49,12 @@ T = TypeVar("T")
 class IdentityService(identity_pb2_grpc.IdentityServicer):
     """Tokens for operators, renewals for agents."""
 
-    def __init__(self, door: IdentityDoor | None, calls: DoorCalls, *, secure: bool) -> None:
+    def __init__(self, door: IdentityDoor | None, calls: DoorCalls, *, secure: bool, clock: Clock) -> None:
+        """Serve `door`; None: there is no authority. `clock` is for the rate of renewals."""
         self._door = door
         self._calls = calls
         self._secure = secure
+        self._renewals = Buckets(_RENEWALS_PER_S, elapsed_s=clock.elapsed_s, burst=_RENEWALS_AT_ONCE)
 
     async def IssueToken(  # noqa: N802
         self, request: identity_pb2.IssueTokenRequest, context: Context
@@ -70,6 +75,8 @@ class IdentityService(identity_pb2_grpc.IdentityServicer):
 
         async def answer() -> identity_pb2.Certificate:
             peer, door = self._admit(context, role="agent"), self._authority()
+            if wait_s := self._renewals.take(peer.name):
+                raise Refused(f"{peer.name} renews too often: try again in {wait_s:.0f} s")
             return identity_pb2.Certificate(chain=await door.renew(peer, _csr(request.csr)))
 
         return await _answer(self._calls, context, answer())

@@ -136,7 +136,7 @@ async def serve(
     )
     add_AgentLinkServicer_to_server(link, server)
     add_DeskServicer_to_server(DeskService(desk, calls, secure=tls is not None), server)
-    add_IdentityServicer_to_server(IdentityService(identity, calls, secure=tls is not None), server)
+    add_IdentityServicer_to_server(IdentityService(identity, calls, secure=tls is not None, clock=clock), server)
     add_HealthServicer_to_server(checks, server)
     reflection.enable_server_reflection((*_SERVICES, health.SERVICE_NAME, reflection.SERVICE_NAME), server)
     port = bind(server, config.listen, None if tls is None else server_credentials(tls, where="listen"))

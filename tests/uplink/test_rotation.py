@@ -115,6 +115,50 @@ def test_a_session_ends_with_its_certificate_and_goes_on_with_the_next(play: Any
     play(scenario)
 
 
+def test_the_sites_certificates_rotate_on_both_sides_under_traffic(play: Any, make: Any) -> None:
+    """Whoever manages the files replaces them one by one: a pair that does not fit is passed by."""
+
+    async def scenario(bench: Any) -> None:
+        live = bench.path / "live"
+        shutil.copytree(bench.pki, live)
+        ours, bench.pki = bench.pki, live
+        spool, sent = bench.spool(), 0
+
+        def find(count: int) -> None:
+            nonlocal sent
+            for _ in range(count):
+                spool.append(make.fault(f"f{sent:04d}"))
+                sent += 1
+
+        def replaced(stem: str, suffix: str, fresh: Path) -> None:
+            beside = live / f"{stem}{suffix}.new"
+            shutil.copy(fresh / f"{stem}{suffix}", beside)
+            beside.replace(live / f"{stem}{suffix}")
+
+        fresh = bench.path / "fresh"
+        make.reissue(ours, fresh, hosts=("h01",))
+        async with bench.server() as server:
+            uplink = bench.uplink(server.port)
+            async with bench.agent(uplink, spool):
+                await make.eventually(lambda: uplink.connected)
+                find(20)
+                replaced("controller", ".key", fresh)
+                find(20)
+                replaced("controller", ".crt", fresh)
+                for suffix in (".key", ".crt"):
+                    replaced("agents/h01", suffix, fresh)
+                find(20)
+                await make.eventually(lambda: spool.depth == 0)
+            assert (uplink.connects_total, uplink.failures_total) == (1, 0)  # the stream went on all the while
+            async with bench.agent(uplink, spool):  # and a new one uses the new files of both sides
+                find(20)
+                await make.eventually(lambda: spool.depth == 0)
+            assert (uplink.connects_total, uplink.failures_total) == (2, 0)
+        assert bench.door.ids() == [f"f{n:04d}" for n in range(sent)]
+
+    play(scenario)
+
+
 def authority(bench: Any, *, life_s: float = 30 * 86400.0) -> Enrolment:
     ca, ca_key = bench.pki / "ca.crt", bench.pki / "ca.key"
     return Enrolment(
