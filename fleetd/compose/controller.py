@@ -12,6 +12,7 @@ from fleetd import __version__
 from fleetd.compose.actuators import build_actuator
 from fleetd.compose.enrolment import build_enrolment, serve_strangers
 from fleetd.compose.places import state_dir
+from fleetd.compose.turned_away import TurnedAwayCollector
 from fleetd.config import load_policy
 from fleetd.config.files import ControllerConfig
 from fleetd.config.power_tree import load_power_tree
@@ -62,13 +63,17 @@ async def _controller(config: ControllerConfig) -> None:
             power=power,
         )
         controller.load()
-        exporter = Exporter(config.exporter.listen, [ControllerCollector(controller), BuildCollector(__version__)])
+        turned_away = TurnedAwayCollector(started_at_s=clock.wall_s())
+        exporter = Exporter(
+            config.exporter.listen, [ControllerCollector(controller), turned_away, BuildCollector(__version__)]
+        )
         try:
             enrolment = build_enrolment(config, folder, clock)
             server = await serve(
                 config.server, agents=controller.intake, desk=controller.desk, clock=clock, identity=enrolment
             )
             strangers = await serve_strangers(config, enrolment, clock)
+            turned_away.server, turned_away.strangers = server, strangers
             running = [controller.run(), server.wait(), retain(config.retention, folder / LEDGER, clock)]
             if strangers is not None:
                 running.append(strangers.run())

@@ -130,11 +130,17 @@ class EnrolmentService(identity_pb2_grpc.EnrolmentServicer):
 class EnrolmentServer:
     """The enrolment port; made by `serve_enrolment`."""
 
-    def __init__(self, server: grpc.aio.Server, calls: DoorCalls, *, port: int) -> None:
+    def __init__(self, server: grpc.aio.Server, service: EnrolmentService, calls: DoorCalls, *, port: int) -> None:
         self._server = server
+        self._service = service
         self._calls = calls
         self.port = port
         """Where it listens: the configured port, or the one it was given for port 0."""
+
+    @property
+    def turned_away(self) -> int:
+        """Attempts beyond the limits, since the start."""
+        return self._service.turned_away_total
 
     async def run(self) -> None:
         """Serve until cancelled. Raises what the door raised and should not have: a bug, which ends the process."""
@@ -166,11 +172,12 @@ async def serve_enrolment(
     """
     calls = DoorCalls()
     server = grpc.aio.server(options=_ENROLMENT_OPTIONS, maximum_concurrent_rpcs=_ENROLMENT_CALLS_MAX)
-    add_EnrolmentServicer_to_server(EnrolmentService(door, calls, config=config, clock=clock), server)
+    service = EnrolmentService(door, calls, config=config, clock=clock)
+    add_EnrolmentServicer_to_server(service, server)
     port = bind(server, listen, server_credentials(tls, where="enrolment", clients_named=False))
     await server.start()
     _log.info("enrolment_listening", address=listen, port=port)
-    return EnrolmentServer(server, calls, port=port)
+    return EnrolmentServer(server, service, calls, port=port)
 
 
 async def _answer(calls: DoorCalls, context: Context, answer: Coroutine[Any, Any, T]) -> T:
