@@ -22,6 +22,7 @@ from fleetd.system import RealClock, run_blocking, secret
 from fleetd.uplink.authority import FileAuthority
 from fleetd.uplink.certificate import common_name
 from fleetd.uplink.config import UplinkConfig
+from fleetd.uplink.renew import main as carry_out
 from fleetd.uplink.renewer import OwnCertificate
 from fleetd.uplink.token_book import SqliteTokenBook
 from fleetd.uplink.validity import validity_in, validity_of
@@ -239,6 +240,20 @@ def test_what_the_process_that_renews_says_is_told(play: Any, make: Any) -> None
         shutil.copy(tls["ca"], tls["key"])  # no key
         with pytest.raises(UplinkError, match=r"no secure connection|cannot reach"):
             await own.renew()
+
+    play(scenario)
+
+
+def test_of_several_controllers_one_that_answers_is_enough(play: Any, make: Any) -> None:
+    async def scenario(bench: Any) -> None:
+        make.certify(bench, "h01", ["fleetd://agent/h01"])
+        bench.identity = authority(bench)
+        tls = bench.tls("h01")
+        async with bench.server() as server:
+            order = {"addresses": ["127.0.0.1:1", f"127.0.0.1:{server.port}"], "host": "h01", "answer_s": 10.0, **tls}
+            before = contents(tls["cert"])
+            assert await asyncio.to_thread(carry_out, order) == {}
+            assert contents(tls["cert"]) != before
 
     play(scenario)
 
