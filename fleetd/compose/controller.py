@@ -18,6 +18,7 @@ from fleetd.compose.places import state_dir
 from fleetd.compose.shared import prune as prune_shared
 from fleetd.compose.shared import seat_of
 from fleetd.compose.sign_of_life import sign_of_life
+from fleetd.compose.turned_away import TurnedAwayCollector
 from fleetd.config import load_policy
 from fleetd.config.files import ControllerConfig
 from fleetd.config.power_tree import load_power_tree
@@ -88,6 +89,7 @@ class _Parts:
         self.clock = RealClock()
         self.systemd = Systemd(os.environ)
         self.turn = Turn()
+        self.turned_away = TurnedAwayCollector(started_at_s=self.clock.wall_s())
 
     def controller(self, store: Store) -> Controller:
         """A controller that knows nothing yet. Raises ActuatorError."""
@@ -108,7 +110,7 @@ class _Parts:
     @contextmanager
     def metrics(self) -> Iterator[Page]:
         """Serve the page of metrics. Raises PortError."""
-        collectors: list[Collector] = [TurnCollector(self.turn), BuildCollector(__version__)]
+        collectors: list[Collector] = [TurnCollector(self.turn), self.turned_away, BuildCollector(__version__)]
         exporter = Exporter(self.config.exporter.listen, collectors)
         try:
             yield Page(collectors)
@@ -128,6 +130,7 @@ class _Parts:
         )
         running = [server.wait(), sign_of_life(self.systemd, self.clock), *(one.wait() for one in web)]
         strangers = await serve_strangers(self.config, enrolment, self.clock)
+        self.turned_away.server, self.turned_away.strangers = server, strangers
         if strangers is not None:
             running.append(strangers.run())
         return _Served(server=server, doors=(*web, server), running=running)

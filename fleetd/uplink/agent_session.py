@@ -5,6 +5,7 @@ from collections.abc import AsyncGenerator, Coroutine
 from typing import Any
 
 import grpc
+import structlog
 from google.protobuf.message import DecodeError
 
 from fleetd.model.host import Hello
@@ -21,6 +22,10 @@ from fleetd.uplink.tls import certificate_of
 from fleetd.uplink.validity import validity_of
 from fleetd.uplink.wire import CodecError, clean, name, text
 
+_log = structlog.get_logger(__name__)
+
+_COME_BACK_S = 1.0
+"""After the end of its certificate: by then TLS, too, takes it for ended, if nobody has replaced it."""
 _TIMER_MAX_S = 86400.0
 """The end of a certificate is looked for at least this often: wall clocks are set, event loops have their own."""
 
@@ -147,11 +152,15 @@ class Session:
         """End the session with the certificate that it began with; the agent comes back with what it has by then."""
         if (pem := certificate_of(self._context.auth_context())) is None:
             return  # no TLS
-        ends_at_s = validity_of(pem, where=f"the certificate of {self._hello.host}").ends_at_s
+        try:
+            ends_at_s = validity_of(pem, where=f"the certificate of {self._hello.host}").ends_at_s
+        except UplinkError as error:  # TLS could read it; the session goes on without an end
+            _log.error("certificate_not_read", host=self._hello.host, why=str(error))
+            return
         while (left_s := ends_at_s - self._clock.wall_s()) > 0:
             await self._clock.sleep_s(min(left_s, _TIMER_MAX_S))
         why = "the certificate that this connection began with has ended"
-        self.leave(agent_pb2.ControllerMessage(drain=agent_pb2.Drain(why=why, retry_after_seconds=0.0)))
+        self.leave(agent_pb2.ControllerMessage(drain=agent_pb2.Drain(why=why, retry_after_seconds=_COME_BACK_S)))
 
     async def _greet(self, peer: Peer) -> None:
         last_seq = await self._calls.run(self._door.hello(peer, self._hello, self._spool))

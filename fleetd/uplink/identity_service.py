@@ -27,6 +27,9 @@ MAX_CSR_CHARS = 16_384
 """A request with an RSA key of 4096 bits has less than 2,000."""
 NO_AUTHORITY = "this controller signs no certificates, the site's CA does; or name a CA in its file: `enrolment`"
 
+_RENEWALS_PER_S, _RENEWALS_AT_ONCE = 1 / 600, 5.0
+"""Of each agent: a certificate lives for ten minutes at least. A mad agent is not to fill the audit."""
+
 _ENROLMENT_OPTIONS = (
     ("grpc.so_reuseport", 0),
     ("grpc.max_receive_message_length", 2 * MAX_CSR_CHARS),
@@ -46,10 +49,12 @@ T = TypeVar("T")
 class IdentityService(identity_pb2_grpc.IdentityServicer):
     """Tokens for operators, renewals for agents."""
 
-    def __init__(self, door: IdentityDoor | None, calls: DoorCalls, *, secure: bool) -> None:
+    def __init__(self, door: IdentityDoor | None, calls: DoorCalls, *, secure: bool, clock: Clock) -> None:
+        """Serve `door`; None: there is no authority. `clock` is for the rate of renewals."""
         self._door = door
         self._calls = calls
         self._secure = secure
+        self._renewals = Buckets(_RENEWALS_PER_S, elapsed_s=clock.elapsed_s, burst=_RENEWALS_AT_ONCE)
 
     async def IssueToken(  # noqa: N802
         self, request: identity_pb2.IssueTokenRequest, context: Context
@@ -70,6 +75,8 @@ class IdentityService(identity_pb2_grpc.IdentityServicer):
 
         async def answer() -> identity_pb2.Certificate:
             peer, door = self._admit(context, role="agent"), self._authority()
+            if wait_s := self._renewals.take(peer.name):
+                raise Refused(f"{peer.name} renews too often: try again in {wait_s:.0f} s")
             return identity_pb2.Certificate(chain=await door.renew(peer, _csr(request.csr)))
 
         return await _answer(self._calls, context, answer())
@@ -123,11 +130,17 @@ class EnrolmentService(identity_pb2_grpc.EnrolmentServicer):
 class EnrolmentServer:
     """The enrolment port; made by `serve_enrolment`."""
 
-    def __init__(self, server: grpc.aio.Server, calls: DoorCalls, *, port: int) -> None:
+    def __init__(self, server: grpc.aio.Server, service: EnrolmentService, calls: DoorCalls, *, port: int) -> None:
         self._server = server
+        self._service = service
         self._calls = calls
         self.port = port
         """Where it listens: the configured port, or the one it was given for port 0."""
+
+    @property
+    def turned_away(self) -> int:
+        """Attempts beyond the limits, since the start."""
+        return self._service.turned_away_total
 
     async def run(self) -> None:
         """Serve until cancelled. Raises what the door raised and should not have: a bug, which ends the process."""
@@ -159,11 +172,12 @@ async def serve_enrolment(
     """
     calls = DoorCalls()
     server = grpc.aio.server(options=_ENROLMENT_OPTIONS, maximum_concurrent_rpcs=_ENROLMENT_CALLS_MAX)
-    add_EnrolmentServicer_to_server(EnrolmentService(door, calls, config=config, clock=clock), server)
+    service = EnrolmentService(door, calls, config=config, clock=clock)
+    add_EnrolmentServicer_to_server(service, server)
     port = bind(server, listen, server_credentials(tls, where="enrolment", clients_named=False))
     await server.start()
     _log.info("enrolment_listening", address=listen, port=port)
-    return EnrolmentServer(server, calls, port=port)
+    return EnrolmentServer(server, service, calls, port=port)
 
 
 async def _answer(calls: DoorCalls, context: Context, answer: Coroutine[Any, Any, T]) -> T:

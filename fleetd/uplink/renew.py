@@ -22,13 +22,17 @@ def main(order: dict[str, Any]) -> dict[str, str]:
             raise
         return {"failed": "renewing needs `cryptography`: pip install 'fleetd[enrol]'"}
     files = Files(ca=Path(order["ca"]), cert=Path(order["cert"]), key=Path(order["key"]))
-    try:
-        renew(order["address"], files, host=HostName(order["host"]), answer_s=order["answer_s"])
-    except Refused as error:
-        return {"refused": str(error)}
-    except PortError as error:
-        return {"failed": str(error)}
-    return {}
+    failed = "no controller is named"
+    for address in order["addresses"]:
+        try:
+            renew(address, files, host=HostName(order["host"]), answer_s=order["answer_s"])
+        except Refused as error:
+            return {"refused": str(error)}
+        except PortError as error:
+            failed = str(error)
+        else:
+            return {}
+    return {"failed": failed}
 
 
 if __name__ == "__main__":

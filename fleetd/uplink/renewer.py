@@ -39,8 +39,9 @@ class OwnCertificate:
 
     async def renew(self) -> None:
         """Replace it by a new one. Raises Refused: the controller says no; UplinkError."""
+        addresses = [self._config.address]
         order = {
-            "address": self._config.address,
+            "addresses": addresses,
             "ca": self._files.ca,
             "cert": self._files.cert,
             "key": self._files.key,
@@ -57,7 +58,7 @@ class OwnCertificate:
         except OSError as error:
             raise UplinkError(f"cannot start a process to renew the certificate: {error.strerror}") from error
         try:
-            async with asyncio.timeout(self._config.answer_seconds + _START_S):
+            async with asyncio.timeout(self._config.answer_seconds * len(addresses) + _START_S):
                 said, complaint = await process.communicate(json.dumps(order).encode())
         except TimeoutError as error:
             raise UplinkError("the process that renews the certificate did not end in time") from error

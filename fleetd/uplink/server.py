@@ -5,6 +5,7 @@ peers with a role. It listens once the ledger is loaded; health says NOT_SERVING
 """
 
 import asyncio
+from collections.abc import Mapping
 from typing import Any
 
 import grpc
@@ -40,8 +41,8 @@ _OPTIONS = (
     ("grpc.keepalive_time_ms", 30_000),
     ("grpc.keepalive_timeout_ms", 10_000),
     ("grpc.http2.min_recv_ping_interval_without_data_ms", 10_000),
-    # Who opens a connection and says nothing holds it for so long.
-    ("grpc.server_handshake_timeout_ms", 10_000),
+    # Who opens a connection and says nothing holds it for so long; a whole fleet that comes back at once needs seconds.
+    ("grpc.server_handshake_timeout_ms", 30_000),
 )
 _DESK_CALLS_MAX = 256
 """Room beside the agents for questions of people, for health and for renewals."""
@@ -80,9 +81,10 @@ class Server:
         return self._link.sessions
 
     @property
-    def turned_away(self) -> int:
-        """Calls beyond the limits of their peer, and slow readers, since the start."""
-        return self._link.slow_readers_total + (0 if self._turnstile is None else self._turnstile.turned_away_total)
+    def turned_away(self) -> Mapping[str, int]:
+        """Since the start, by reason: calls beyond the limits of their peer, agents that did not read."""
+        calls = 0 if self._turnstile is None else self._turnstile.turned_away_total
+        return {"limit": calls, "slow_reader": self._link.slow_readers_total}
 
     async def serving(self, *, yes: bool) -> None:
         """Have health say whether the services can be used; for good once the server stops."""
@@ -140,7 +142,7 @@ async def serve(
     )
     add_AgentLinkServicer_to_server(link, server)
     add_DeskServicer_to_server(DeskService(desk, calls, secure=tls is not None), server)
-    add_IdentityServicer_to_server(IdentityService(identity, calls, secure=tls is not None), server)
+    add_IdentityServicer_to_server(IdentityService(identity, calls, secure=tls is not None, clock=clock), server)
     add_HealthServicer_to_server(checks, server)
     reflection.enable_server_reflection((*_SERVICES, health.SERVICE_NAME, reflection.SERVICE_NAME), server)
     port = bind(server, config.listen, None if tls is None else server_credentials(tls, where="listen"))

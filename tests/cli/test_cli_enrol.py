@@ -8,14 +8,24 @@ import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import pytest
 import yaml
 from click.testing import CliRunner, Result
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
 
 from fleetd.cli import main
+from fleetd.model.ids import HostName
 from fleetd.system import RealClock
+from fleetd.uplink.authority import FileAuthority
+from fleetd.uplink.certificate import common_name
+from fleetd.uplink.key_files import waiting_key
 from fleetd.uplink.pki import DevPki, make_dev_pki
+from fleetd.uplink.validity import validity_in
 
 WAIT_S = 60.0
 """A process that does not start in this time has failed."""
@@ -69,7 +79,8 @@ def _site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
             [sys.executable, "-m", "fleetd", "controller", "--config", str(controller)], stderr=stream
         )
     try:
-        ports = {name: listening(log, name, process) for name in ("listening", "enrolment_listening")}
+        names = ("listening", "enrolment_listening")
+        ports = {name: int(said(log, process, name)["port"]) for name in names}
         own = {"cert": str(folder / "own/agent.crt"), "key": str(folder / "own/agent.key"), "renew": True}
         agent = written(
             folder / "agent.yaml",
@@ -77,6 +88,8 @@ def _site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
             state_dir=str(folder),
             host="gpu-001",
             devices={"backend": "sim", "gpus": 1},
+            status={"socket": str(folder / "agent.sock")},
+            exporter={"listen": "127.0.0.1:0"},
             uplink={"address": f"127.0.0.1:{ports['listening']}", "ca": tls["ca"], **own},
         )
         enrolment = f"127.0.0.1:{ports['enrolment_listening']}"
@@ -86,13 +99,17 @@ def _site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
         process.wait(WAIT_S)
 
 
-def listening(log: Path, event: str, process: "subprocess.Popen[bytes]") -> int:
-    """The port that a line of the log names."""
+def said(log: Path, process: "subprocess.Popen[bytes]", *events: str) -> dict[str, Any]:
+    """The line of a log about the last of these events that come after each other, as soon as it is there."""
     until_s = RealClock().elapsed_s() + WAIT_S
     while RealClock().elapsed_s() < until_s and process.poll() is None:
-        for line in log.read_text().splitlines():
-            if re.search(rf'"event": "{event}"', line):
-                return int(json.loads(line)["port"])
+        lines = [json.loads(line) for line in log.read_text().splitlines(keepends=True) if line.endswith("}\n")]
+        left = list(events)
+        for line in lines:
+            if line["event"] == left[0]:
+                left.pop(0)
+            if not left:
+                return dict(line)
         select.select([], [], [], 0.02)
     raise AssertionError(log.read_text())
 
@@ -113,6 +130,37 @@ def test_a_host_is_enrolled_by_an_operator_from_afar(site: Site) -> None:
     assert len(made.stdout.split()) == 1
     for result in (wrong, again, spent):
         assert len(result.stderr.splitlines()) == 1
+
+
+def test_an_agent_renews_what_is_due_and_connects_anew(site: Site, tmp_path: Path) -> None:
+    """The whole of it, in processes of their own; the certificate is one that has a quarter of an hour left."""
+    document = yaml.safe_load(site.agent.read_text())
+    folder = tmp_path / "own"
+    folder.mkdir()
+    cert, key = folder / "agent.crt", folder / "agent.key"
+    document |= {"host": "gpu-005", "state_dir": str(tmp_path), "status": {"socket": str(tmp_path / "agent.sock")}}
+    document["uplink"] |= {"cert": str(cert), "key": str(key)}
+    config = tmp_path / "agent.yaml"
+    config.write_text(yaml.safe_dump(document))
+    made = ec.generate_private_key(ec.SECP256R1())
+    key.write_bytes(made.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption()))
+    csr = x509.CertificateSigningRequestBuilder().subject_name(common_name("x")).sign(made, hashes.SHA256())
+    ca, ca_key = site.pki / "ca.crt", site.pki / "ca.key"
+    signer = FileAuthority(ca, ca_key, trusted=ca, life_s=2 * 3600.0)
+    asked = signer.read(csr.public_bytes(Encoding.PEM).decode())
+    chain, old = signer.sign(HostName("gpu-005"), asked, now_s=RealClock().wall_s() - 1.75 * 3600.0)
+    cert.write_text(chain)
+    log = tmp_path / "log"
+    with log.open("w") as stream:
+        words = [sys.executable, "-m", "fleetd", "agent", "--config", str(config)]
+        agent = subprocess.Popen(words, stderr=stream)
+    try:
+        said(log, agent, "certificate_renewed", "uplink_connected")
+    finally:
+        agent.terminate()
+        agent.wait(WAIT_S)
+    assert validity_in(cert).ends_at_s > old.ends_at_s + 86400
+    assert not waiting_key(key).exists()
 
 
 def test_and_by_hand_on_the_controllers_machine_where_the_audit_is(site: Site, tmp_path: Path) -> None:

@@ -6,6 +6,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Seque
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
+from ipaddress import ip_address
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -387,6 +388,7 @@ def certify(
     begins_s: float = -3600.0,
     ends_s: float = 3600.0,
     pki: Path | None = None,
+    server: bool = False,
 ) -> None:
     """A certificate of the bench's CA that `pki dev` would not make; times are from now. Its files lie in the bench."""
     root = pki or bench.pki
@@ -401,12 +403,24 @@ def certify(
         ends=datetime.fromtimestamp(int(now_s + ends_s), UTC),
         authority=x509.AuthorityKeyIdentifier.from_issuer_public_key(signer.public_key()),  # type: ignore[arg-type]
     )
-    uris = [x509.UniformResourceIdentifier(name) for name in names] or [x509.DNSName("nobody")]
-    signed = leaf(builder, uris, server=False).sign(signer, hashes.SHA256())  # type: ignore[arg-type]
+    uris: list[x509.GeneralName] = [x509.UniformResourceIdentifier(name) for name in names] or [x509.DNSName("nobody")]
+    if server:
+        uris: list[x509.GeneralName] = [x509.IPAddress(ip_address("127.0.0.1"))]
+    signed = leaf(builder, uris, server=server).sign(signer, hashes.SHA256())  # type: ignore[arg-type]
     (bench.path / "made").mkdir(exist_ok=True)
     (bench.path / "made" / f"{stem}.crt").write_bytes(signed.public_bytes(Encoding.PEM))
     private = key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
     (bench.path / "made" / f"{stem}.key").write_bytes(private)
+
+
+def reissue(pki: Path, fresh: Path, *, hosts: Sequence[str]) -> None:
+    """New keys and certificates of the same CA, for the controller and for hosts."""
+    bench = Bench(path=fresh, pki=pki, foreign=pki, door=FakeAgentDoor(), desk_door=FakeDeskDoor())
+    (fresh / "agents").mkdir(parents=True)
+    for stem, names in [("controller", []), *((f"agents/{host}", [f"fleetd://agent/{host}"]) for host in hosts)]:
+        certify(bench, Path(stem).name, names, server=stem == "controller")
+        for suffix in (".crt", ".key"):
+            (fresh / "made" / f"{Path(stem).name}{suffix}").replace(fresh / f"{stem}{suffix}")
 
 
 def nameless(bench: Bench, stem: str) -> None:
@@ -466,4 +480,5 @@ def make() -> SimpleNamespace:
         eventually=eventually,
         nameless=nameless,
         certify=certify,
+        reissue=reissue,
     )

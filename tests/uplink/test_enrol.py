@@ -387,6 +387,21 @@ def test_a_renewed_certificate_has_a_new_key_and_the_same_name(play: Any, make: 
     play(scenario)
 
 
+def test_an_agent_that_renews_without_end_is_stopped(play: Any) -> None:
+    async def scenario(bench: Any) -> None:
+        async with opened(bench) as site, bench.server() as server:
+            key, tls = ec.generate_private_key(ec.SECP256R1()), TlsFiles(**bench.tls("agents/h01"))
+            async with open_channel(f"127.0.0.1:{server.port}", tls, receive_max_bytes=1 << 20) as line:
+                for _ in range(5):
+                    await IdentityStub(line).Renew(identity_pb2.RenewRequest(csr=request(key)))
+                with pytest.raises(grpc.aio.AioRpcError) as caught:
+                    await IdentityStub(line).Renew(identity_pb2.RenewRequest(csr=request(key)))
+            assert "h01 renews too often" in (caught.value.details() or "")
+            assert len(site.audit()) == 5
+
+    play(scenario)
+
+
 def test_an_operator_renews_nothing_and_nobody_renews_for_another(play: Any) -> None:
     async def scenario(bench: Any) -> None:
         async with opened(bench) as site, bench.server() as server:

@@ -14,11 +14,11 @@ from structlog.testing import capture_logs
 from fleetd.model.ids import OrderId
 from fleetd.model.order import RecallBurnin
 from fleetd.pb.v1 import agent_pb2
-from fleetd.ports import Refused, UplinkError
+from fleetd.ports import Refused, Spooled, UplinkError
 from fleetd.system import RealClock
 from fleetd.uplink.buckets import Buckets
 from fleetd.uplink.channel import END_OF_STREAM, open_channel
-from fleetd.uplink.codec import telemetry_to_pb
+from fleetd.uplink.codec import spooled_to_pb, telemetry_to_pb
 from fleetd.uplink.config import TlsFiles
 from fleetd.uplink.hello_codec import hello_to_pb
 from fleetd.uplink.turnstile import AGENT_OPEN_MAX, host_of
@@ -114,6 +114,7 @@ def test_people_have_a_rate_of_their_own_and_are_told(play: Any, make: Any) -> N
                         ):
                             await ann.fleet()
                 assert [entry["event"] for entry in logs] == ["turned_away"]  # said once, not three times
+                assert server.turned_away == {"limit": 3, "slow_reader": 0}
                 await eve.fleet()
                 bench.clock.now_s += 0.5
                 await ann.fleet()
@@ -192,9 +193,6 @@ def test_a_repeated_sequence_number_is_stored_once_and_a_lower_one_changes_nothi
     """Against the controller's own intake the same is held by `tests/controller`; here a replay crosses the wire."""
 
     async def scenario(bench: Any) -> None:
-        from fleetd.ports import Spooled  # noqa: PLC0415
-        from fleetd.uplink.codec import spooled_to_pb  # noqa: PLC0415
-
         first = spooled_to_pb(Spooled(seq=1, finding=make.fault("a")))
         replayed = agent_pb2.AgentMessage(finding=first).SerializeToString()
         second = agent_pb2.AgentMessage(finding=spooled_to_pb(Spooled(seq=2, finding=make.fault("b"))))
@@ -204,6 +202,21 @@ def test_a_repeated_sequence_number_is_stored_once_and_a_lower_one_changes_nothi
             answers = [agent_pb2.ControllerMessage.FromString(await call.read()) for _ in range(5)]
         assert [answer.ack.seq for answer in answers[1:]] == [1, 2, 2, 2]
         assert (bench.door.ids(), bench.door.repeats) == (["a", "b"], [1, 1])
+
+    play(scenario)
+
+
+def test_a_finding_about_another_host_is_refused_and_not_stored(play: Any, make: Any) -> None:
+    async def scenario(bench: Any) -> None:
+        pb = spooled_to_pb(Spooled(seq=1, finding=make.fault("a", host="h02")))
+        async with bench.server() as server, raw_stream(bench, server.port) as call:
+            await call.write(hello_bytes(make))
+            await call.read()
+            await call.write(agent_pb2.AgentMessage(finding=pb).SerializeToString())
+            answer = agent_pb2.ControllerMessage.FromString(await call.read())
+            assert answer.refused.why == "the agent of h01 sent a finding about h02"
+            assert (await end_of(call))[0] is grpc.StatusCode.OK
+        assert bench.door.ids() == []
 
     play(scenario)
 

@@ -22,6 +22,7 @@ from fleetd.system import RealClock, run_blocking, secret
 from fleetd.uplink.authority import FileAuthority
 from fleetd.uplink.certificate import common_name
 from fleetd.uplink.config import UplinkConfig
+from fleetd.uplink.renew import main as carry_out
 from fleetd.uplink.renewer import OwnCertificate
 from fleetd.uplink.token_book import SqliteTokenBook
 from fleetd.uplink.validity import validity_in, validity_of
@@ -30,13 +31,18 @@ H01 = HostName("h01")
 
 
 class AheadClock(RealClock):
-    """The controller's wall clock; TLS has its own."""
+    """The controller's wall clock, which the test sets; TLS has its own."""
 
-    def __init__(self, ahead_s: float) -> None:
-        self.ahead_s = ahead_s
+    def __init__(self) -> None:
+        self.ahead_s = 0.0
 
     def wall_s(self) -> float:
         return super().wall_s() + self.ahead_s
+
+    async def sleep_s(self, seconds: float) -> None:
+        until_s = self.wall_s() + seconds
+        while self.wall_s() < until_s:
+            await super().sleep_s(0.01)
 
 
 @pytest.mark.parametrize(
@@ -93,9 +99,8 @@ def test_a_good_certificate_that_does_not_name_one_peer_is_refused_everywhere(
 
 def test_a_session_ends_with_its_certificate_and_goes_on_with_the_next(play: Any, make: Any) -> None:
     async def scenario(bench: Any) -> None:
-        # To TLS it counts for an hour more; the controller's wall clock says that it ends in a moment.
         make.certify(bench, "h01", ["fleetd://agent/h01"], ends_s=3600.0)
-        bench.clock = AheadClock(3600.0 - 0.5)
+        bench.clock = AheadClock()
         spool = bench.spool()
         async with bench.server() as server:
             uplink = bench.uplink(server.port, tls=bench.tls("h01"))
@@ -104,13 +109,59 @@ def test_a_session_ends_with_its_certificate_and_goes_on_with_the_next(play: Any
                 for suffix in (".crt", ".key"):  # somebody replaces the files meanwhile
                     shutil.copy(bench.pki / f"agents/h01{suffix}", bench.path / "made" / f"h01{suffix}")
                 spool.append(make.fault("a"))
+                await make.eventually(lambda: spool.depth == 0)
                 with capture_logs() as logs:
+                    bench.clock.ahead_s = 3601.0
                     await make.eventually(lambda: uplink.connects_total == 2)
                 spool.append(make.fault("b"))
                 await make.eventually(lambda: spool.depth == 0)
             (told,) = [entry for entry in logs if entry["event"] == "uplink_drained"]
             assert told["why"] == "the certificate that this connection began with has ended"
         assert (bench.door.ids(), uplink.failures_total) == (["a", "b"], 0)
+
+    play(scenario)
+
+
+def test_the_sites_certificates_rotate_on_both_sides_under_traffic(play: Any, make: Any) -> None:
+    """Whoever manages the files replaces them one by one: a pair that does not fit is passed by."""
+
+    async def scenario(bench: Any) -> None:
+        live = bench.path / "live"
+        shutil.copytree(bench.pki, live)
+        ours, bench.pki = bench.pki, live
+        spool, sent = bench.spool(), 0
+
+        def find(count: int) -> None:
+            nonlocal sent
+            for _ in range(count):
+                spool.append(make.fault(f"f{sent:04d}"))
+                sent += 1
+
+        def replaced(stem: str, suffix: str, fresh: Path) -> None:
+            beside = live / f"{stem}{suffix}.new"
+            shutil.copy(fresh / f"{stem}{suffix}", beside)
+            beside.replace(live / f"{stem}{suffix}")
+
+        fresh = bench.path / "fresh"
+        make.reissue(ours, fresh, hosts=("h01",))
+        async with bench.server() as server:
+            uplink = bench.uplink(server.port)
+            async with bench.agent(uplink, spool):
+                await make.eventually(lambda: uplink.connected)
+                find(20)
+                replaced("controller", ".key", fresh)
+                find(20)
+                replaced("controller", ".crt", fresh)
+                for suffix in (".key", ".crt"):
+                    replaced("agents/h01", suffix, fresh)
+                find(20)
+                await make.eventually(lambda: spool.depth == 0)
+            assert (uplink.connects_total, uplink.failures_total) == (1, 0)  # the stream went on all the while
+            async with bench.agent(uplink, spool):  # and a new one uses the new files of both sides
+                find(20)
+                await make.eventually(lambda: spool.depth == 0)
+            assert (uplink.connects_total, uplink.failures_total) == (2, 0)
+        assert bench.door.ids() == [f"f{n:04d}" for n in range(sent)]
 
     play(scenario)
 
@@ -189,6 +240,20 @@ def test_what_the_process_that_renews_says_is_told(play: Any, make: Any) -> None
         shutil.copy(tls["ca"], tls["key"])  # no key
         with pytest.raises(UplinkError, match=r"no secure connection|cannot reach"):
             await own.renew()
+
+    play(scenario)
+
+
+def test_of_several_controllers_one_that_answers_is_enough(play: Any, make: Any) -> None:
+    async def scenario(bench: Any) -> None:
+        make.certify(bench, "h01", ["fleetd://agent/h01"])
+        bench.identity = authority(bench)
+        tls = bench.tls("h01")
+        async with bench.server() as server:
+            order = {"addresses": ["127.0.0.1:1", f"127.0.0.1:{server.port}"], "host": "h01", "answer_s": 10.0, **tls}
+            before = contents(tls["cert"])
+            assert await asyncio.to_thread(carry_out, order) == {}
+            assert contents(tls["cert"]) != before
 
     play(scenario)
 
