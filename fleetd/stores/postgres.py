@@ -85,6 +85,13 @@ def connect(place: PgPlace, *, autocommit: bool = False, **session: str) -> "psy
     return psycopg.connect(autocommit=autocommit, **{**ours, **given, "options": options})  # type: ignore[arg-type]
 
 
+def see_version(where: str, version: int) -> None:
+    """Raise StoreError for a server that is too old; its version as 150003 for 15.3."""
+    if version < SERVER_MIN:
+        needs, has = SERVER_MIN // 10_000, version // 10_000
+        raise StoreError(f"{where}: PostgreSQL {needs} or newer is needed, this one is {has}")
+
+
 class PgStore(Queries):
     """A `Store` in a PostgreSQL database; `PgSeat` opens it to write."""
 
@@ -121,10 +128,8 @@ class PgStore(Queries):
             raise
 
     def _begin(self, connection: sa.Connection, holder: str) -> None:
-        version = int(connection.exec_driver_sql("SHOW server_version_num").scalar_one())
+        see_version(self._where, int(connection.exec_driver_sql("SHOW server_version_num").scalar_one()))
         encoding = connection.exec_driver_sql("SHOW server_encoding").scalar_one()
-        if version < SERVER_MIN:
-            raise StoreError(f"{self._where}: PostgreSQL {SERVER_MIN // 10_000} or newer is needed, it is {version}")
         if encoding != "UTF8":
             raise StoreError(f"{self._where}: its encoding is {encoding}: make it with ENCODING 'UTF8'")
         try:
