@@ -8,6 +8,7 @@ written, its successor has read.
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from enum import Enum
 from typing import Any
 
 import psycopg
@@ -71,6 +72,15 @@ WHERE locktype = 'relation' AND relation = 'term'::regclass AND mode IN ('RowSha
 AND database = (SELECT oid FROM pg_database WHERE datname = current_database()) AND pid <> pg_backend_pid()
 """
 _PRUNES = f"SELECT pg_advisory_xact_lock({KEY}, 1)"
+
+
+class Lock(Enum):
+    """On the term, until the end of a transaction. Who begins a term waits for the end of both."""
+
+    ALONE = "FOR NO KEY UPDATE"
+    """Nobody else appends to the journal meanwhile."""
+    BESIDE = "FOR KEY SHARE"
+    """The term stays as it is, and others write: orders are finished while entries are on their way to the disk."""
 
 
 def connect(place: PgPlace, *, autocommit: bool = False, **session: str) -> "psycopg.Connection[tuple[Any, ...]]":
@@ -141,6 +151,9 @@ class PgStore(Queries):
             upgrade.upgrade(connection, self._where)
         except StoreError as error:
             raise type(error)(f"{self._where}: {error}") from error
+        connection.execute(
+            sa.select(term.c.id).with_for_update()
+        )  # not even beside it is anything written from here on
         row = postgresql.insert(term).values(id=_TERM, number=1, holder=plain(holder))
         bumped = {"number": term.c.number + 1, "holder": row.excluded.holder}
         taken = row.on_conflict_do_update(index_elements=["id"], set_=bumped).returning(term.c.number)
@@ -177,7 +190,7 @@ class PgStore(Queries):
             return
         try:
             with self._engine.begin() as connection:
-                self._see_term(connection, lock=True)
+                self._see_term(connection, lock=Lock.ALONE)
                 yield connection
         except sa.exc.SQLAlchemyError as error:
             raise self._unwritten(error) from error
@@ -197,13 +210,15 @@ class PgStore(Queries):
             return NotJudge(f"{one_line(self._where, error)}; whether it was written is not known")
         return StoreError(one_line(self._where, error))
 
-    def _see_term(self, connection: sa.Connection, *, lock: bool) -> None:
-        """Raise NotJudge unless the term is ours; `lock`: it stays so up to the end of the transaction.
+    def _see_term(self, connection: sa.Connection, *, lock: Lock | None) -> None:
+        """Raise NotJudge unless the term is ours; with a lock it stays so up to the end of the transaction.
 
-        It is also the lock on the end of the journal: what is read there after this is what stands there.
+        `ALONE` is also the lock on the end of the journal: what is read there after this is what stands there.
         """
         asked = sa.select(term.c.number, term.c.holder).where(term.c.id == _TERM)
-        now = connection.execute(asked.with_for_update() if lock else asked).first()
+        if lock is not None:
+            asked = asked.with_for_update(key_share=True, read=lock is Lock.BESIDE)
+        now = connection.execute(asked).first()
         if now is None or now.number != self.term:
             who = f": {now.holder}" if now is not None and now.holder else ""
             raise NotJudge(f"{self._where}: another controller is the judge by now{who}")
@@ -243,12 +258,11 @@ class _Claim:
 
     def begin(self) -> bool:
         """Take the row; False: another one has it. Nobody else knows of this claim yet. Raises NotJudge, StoreError."""
-        limit = f"SET LOCAL idle_in_transaction_session_timeout = {int(CLAIM_SECONDS * 1000)}"
-        row = sa.select(orders.c.id).where(orders.c.id == self._order).with_for_update(skip_locked=True)
+        limit = sa.func.set_config("idle_in_transaction_session_timeout", f"{CLAIM_SECONDS * 1000:.0f}", sa.true())
+        row = sa.select(orders.c.id, limit).where(orders.c.id == self._order).with_for_update(skip_locked=True)
         with self._said():
-            self._connection.exec_driver_sql(limit)
             # The term is only looked at: a lock on it would keep a successor waiting for the scheduler.
-            self._store._see_term(self._connection, lock=False)  # noqa: SLF001 - one unit
+            self._store._see_term(self._connection, lock=None)  # noqa: SLF001 - one unit
             return self._connection.execute(row).first() is not None
 
     def finish(self, result: str) -> None:
@@ -256,7 +270,7 @@ class _Claim:
         with self._calls:
             try:
                 with self._said():
-                    self._store._see_term(self._connection, lock=True)  # noqa: SLF001 - one unit
+                    self._store._see_term(self._connection, lock=Lock.BESIDE)  # noqa: SLF001 - one unit
                     mark_done(self._connection, self._order, result)
                     self._connection.commit()
             finally:

@@ -108,6 +108,17 @@ def test_an_order_is_worked_on_by_one_at_a_time(place: PgPlace, store: PgStore) 
         assert order not in {o.id for o in successor.load().open_orders}
 
 
+def test_orders_are_finished_while_entries_are_written(place: PgPlace, store: PgStore) -> None:
+    made = history()
+    store.commit(made.entries)
+    claim = store.claim(made.entries[-1].orders[0].id)
+    assert claim is not None
+    with store._guarded(write=True) as writing:
+        writing.execute(sa.text("SELECT count(*) FROM journal"))
+        claim.finish("done")  # waits for nobody: else each order would wait for the disk twice
+    assert made.entries[-1].orders[0].id not in {order.id for order in store.load().open_orders}
+
+
 def test_claims_end_with_the_store_that_has_them(place: PgPlace, store: PgStore) -> None:
     made = history()
     store.commit(made.entries)
