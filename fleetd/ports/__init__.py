@@ -252,7 +252,10 @@ class Uplink(Protocol):
 
 
 class AgentDoor(Protocol):
-    """What the controller offers to the transport that agents come in by."""
+    """What the controller offers to the transport that agents come in by.
+
+    Every method raises NotJudge while another controller is the judge: the stream ends, and the agent asks the others.
+    """
 
     async def hello(self, peer: Peer, hello: Hello, spool: SpoolId) -> int:
         """Register the connection; returns the last sequence number stored for this spool (0: none).

@@ -43,7 +43,10 @@ class AlertsTaken:
 
 
 class DeskDoor(Protocol):
-    """What the controller offers to operators, whatever the transport. Names are host names."""
+    """What the controller offers to operators, whatever the transport. Names are host names.
+
+    Every method raises NotJudge (a StoreError) while another controller is the judge: nothing was done.
+    """
 
     async def hosts(self) -> tuple[Host, ...]:
         """All hosts, by name."""

@@ -8,6 +8,7 @@ written, its successor has read.
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from enum import Enum
 from typing import Any
 
 import psycopg
@@ -73,6 +74,15 @@ AND database = (SELECT oid FROM pg_database WHERE datname = current_database()) 
 _PRUNES = f"SELECT pg_advisory_xact_lock({KEY}, 1)"
 
 
+class Lock(Enum):
+    """On the term, until the end of a transaction. Who begins a term waits for the end of both."""
+
+    ALONE = "FOR NO KEY UPDATE"
+    """Nobody else appends to the journal meanwhile."""
+    BESIDE = "FOR KEY SHARE"
+    """The term stays as it is, and others write: orders are finished while entries are on their way to the disk."""
+
+
 def connect(place: PgPlace, *, autocommit: bool = False, **session: str) -> "psycopg.Connection[tuple[Any, ...]]":
     """Open a connection; `session` sets more of the server's settings. Raises psycopg.Error.
 
@@ -83,6 +93,13 @@ def connect(place: PgPlace, *, autocommit: bool = False, **session: str) -> "psy
     ours = {**_CONNECTION, **({} if place.sslmode is None else {"sslmode": place.sslmode})}
     options = f"{settings} {given.get('options') or ''}".strip()
     return psycopg.connect(autocommit=autocommit, **{**ours, **given, "options": options})  # type: ignore[arg-type]
+
+
+def see_version(where: str, version: int) -> None:
+    """Raise StoreError for a server that is too old; its version as 150003 for 15.3."""
+    if version < SERVER_MIN:
+        needs, has = SERVER_MIN // 10_000, version // 10_000
+        raise StoreError(f"{where}: PostgreSQL {needs} or newer is needed, this one is {has}")
 
 
 class PgStore(Queries):
@@ -121,10 +138,8 @@ class PgStore(Queries):
             raise
 
     def _begin(self, connection: sa.Connection, holder: str) -> None:
-        version = int(connection.exec_driver_sql("SHOW server_version_num").scalar_one())
+        see_version(self._where, int(connection.exec_driver_sql("SHOW server_version_num").scalar_one()))
         encoding = connection.exec_driver_sql("SHOW server_encoding").scalar_one()
-        if version < SERVER_MIN:
-            raise StoreError(f"{self._where}: PostgreSQL {SERVER_MIN // 10_000} or newer is needed, it is {version}")
         if encoding != "UTF8":
             raise StoreError(f"{self._where}: its encoding is {encoding}: make it with ENCODING 'UTF8'")
         try:
@@ -136,6 +151,9 @@ class PgStore(Queries):
             upgrade.upgrade(connection, self._where)
         except StoreError as error:
             raise type(error)(f"{self._where}: {error}") from error
+        connection.execute(
+            sa.select(term.c.id).with_for_update()
+        )  # not even beside it is anything written from here on
         row = postgresql.insert(term).values(id=_TERM, number=1, holder=plain(holder))
         bumped = {"number": term.c.number + 1, "holder": row.excluded.holder}
         taken = row.on_conflict_do_update(index_elements=["id"], set_=bumped).returning(term.c.number)
@@ -172,7 +190,7 @@ class PgStore(Queries):
             return
         try:
             with self._engine.begin() as connection:
-                self._see_term(connection, lock=True)
+                self._see_term(connection, lock=Lock.ALONE)
                 yield connection
         except sa.exc.SQLAlchemyError as error:
             raise self._unwritten(error) from error
@@ -192,13 +210,15 @@ class PgStore(Queries):
             return NotJudge(f"{one_line(self._where, error)}; whether it was written is not known")
         return StoreError(one_line(self._where, error))
 
-    def _see_term(self, connection: sa.Connection, *, lock: bool) -> None:
-        """Raise NotJudge unless the term is ours; `lock`: it stays so up to the end of the transaction.
+    def _see_term(self, connection: sa.Connection, *, lock: Lock | None) -> None:
+        """Raise NotJudge unless the term is ours; with a lock it stays so up to the end of the transaction.
 
-        It is also the lock on the end of the journal: what is read there after this is what stands there.
+        `ALONE` is also the lock on the end of the journal: what is read there after this is what stands there.
         """
         asked = sa.select(term.c.number, term.c.holder).where(term.c.id == _TERM)
-        now = connection.execute(asked.with_for_update() if lock else asked).first()
+        if lock is not None:
+            asked = asked.with_for_update(key_share=True, read=lock is Lock.BESIDE)
+        now = connection.execute(asked).first()
         if now is None or now.number != self.term:
             who = f": {now.holder}" if now is not None and now.holder else ""
             raise NotJudge(f"{self._where}: another controller is the judge by now{who}")
@@ -238,12 +258,11 @@ class _Claim:
 
     def begin(self) -> bool:
         """Take the row; False: another one has it. Nobody else knows of this claim yet. Raises NotJudge, StoreError."""
-        limit = f"SET LOCAL idle_in_transaction_session_timeout = {int(CLAIM_SECONDS * 1000)}"
-        row = sa.select(orders.c.id).where(orders.c.id == self._order).with_for_update(skip_locked=True)
+        limit = sa.func.set_config("idle_in_transaction_session_timeout", f"{CLAIM_SECONDS * 1000:.0f}", sa.true())
+        row = sa.select(orders.c.id, limit).where(orders.c.id == self._order).with_for_update(skip_locked=True)
         with self._said():
-            self._connection.exec_driver_sql(limit)
             # The term is only looked at: a lock on it would keep a successor waiting for the scheduler.
-            self._store._see_term(self._connection, lock=False)  # noqa: SLF001 - one unit
+            self._store._see_term(self._connection, lock=None)  # noqa: SLF001 - one unit
             return self._connection.execute(row).first() is not None
 
     def finish(self, result: str) -> None:
@@ -251,7 +270,7 @@ class _Claim:
         with self._calls:
             try:
                 with self._said():
-                    self._store._see_term(self._connection, lock=True)  # noqa: SLF001 - one unit
+                    self._store._see_term(self._connection, lock=Lock.BESIDE)  # noqa: SLF001 - one unit
                     mark_done(self._connection, self._order, result)
                     self._connection.commit()
             finally:

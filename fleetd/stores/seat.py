@@ -13,7 +13,7 @@ import psycopg
 from fleetd.ports import NotJudge, StoreError
 from fleetd.stores.file import one_line
 from fleetd.stores.place import PgPlace
-from fleetd.stores.postgres import KEY, PgStore, connect
+from fleetd.stores.postgres import KEY, PgStore, connect, see_version
 
 SILENT_SECONDS = 4.0
 """After which the database takes the place from a judge that it does not hear of."""
@@ -47,6 +47,7 @@ class PgSeat:
         try:
             if self._session is None:
                 self._session = connect(self._place, autocommit=True)
+                see_version(self._place.where, self._session.info.server_version)
                 self._allow_silence(self._session, SILENT_SECONDS)
             if not self._got(self._session):
                 self.rival = self._known(self._session)

@@ -37,7 +37,7 @@ from tests.reading import lines_of
 from tests.stopping import stop
 
 CONTROLLERS = 3
-SETTLED_SECONDS = 120.0
+SETTLED_SECONDS = 240.0
 LOOK_SECONDS = 0.01
 
 
@@ -207,40 +207,40 @@ class Failover:
                 stderr=log,
             )
 
-    def judge(self) -> int | None:
-        """The number of the controller that judges, as the ledger has it."""
+    def judge(self) -> tuple[int, int] | None:
+        """The controller that judges, as the ledger has it, and its term."""
         try:
             with closing(psycopg.connect(self._place.url)) as connection:
-                row = connection.execute("SELECT holder FROM term").fetchone()
+                row = connection.execute("SELECT holder, number FROM term").fetchone()
         except (psycopg.errors.UndefinedTable, psycopg.OperationalError):
             return None  # there is none yet, or the database is away
-        return None if row is None else next(n for n, port in enumerate(self._ports) if f":{port})" in row[0])
+        return None if row is None else (next(n for n, port in enumerate(self._ports) if f":{port})" in row[0]), row[1])
 
-    async def elected(self, *, other_than: int | None = None) -> int:
-        """Wait for a judge; returns its number."""
+    async def elected(self, *, after: int = 0) -> tuple[int, int]:
+        """Wait for a judge of a later term; returns its number and its term."""
         deadline_s = self._clock.elapsed_s() + SETTLED_SECONDS
-        while (judge := await asyncio.to_thread(self.judge)) is None or judge == other_than:
+        while (judge := await asyncio.to_thread(self.judge)) is None or judge[1] <= after:
             assert self._clock.elapsed_s() < deadline_s, self.logs()
             await self._clock.sleep_s(0.05)
         return judge
 
     async def kill_the_judge(self, *, away_s: float) -> None:
         """Kill it without a warning; it comes back after a while."""
-        judge = await self.elected()
+        judge, term = await self.elected()
         process = self._processes[judge]
         process.send_signal(signal.SIGKILL)
         await asyncio.to_thread(process.wait)
         self.kills += 1
         await self._clock.sleep_s(away_s)
         self.start(judge)
-        await self.elected(other_than=judge)
+        await self.elected(after=term)
 
     async def cut_the_judge_off(self, *, away_s: float) -> None:
         """Cut its line to the database: it must stop by itself, and another one judges meanwhile."""
-        judge = await self.elected()
+        judge, term = await self.elected()
         self._cables[judge].cut()
         self.cuts += 1
-        await self.elected(other_than=judge)
+        await self.elected(after=term)
         await self._clock.sleep_s(away_s)
         self._cables[judge].mend()
 
@@ -250,9 +250,9 @@ class Failover:
 
     async def stop_the_judge(self) -> int:
         """Stop it as a debugger does, with every connection open, until another one judges; returns its number."""
-        judge = await self.elected()
+        judge, term = await self.elected()
         await asyncio.to_thread(stop, self._processes[judge].pid)
-        await self.elected(other_than=judge)
+        await self.elected(after=term)
         return judge
 
     def go_on(self, number: int) -> None:

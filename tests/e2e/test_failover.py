@@ -70,7 +70,7 @@ def test_who_judges_is_shown_and_found_and_a_stop_in_order_hands_over(tmp_path: 
     async def story(failover: Failover) -> None:
         async with failover.running():
             await failover.settled()
-            judge = await failover.elected()
+            judge, term = await failover.elected()
             others = [number for number in range(CONTROLLERS) if number != judge]
             while "" in (led := [await asyncio.to_thread(failover.leads, number) for number in (judge, *others)]):
                 await RealClock().sleep_s(0.1)  # one of them is still starting
@@ -84,7 +84,7 @@ def test_who_judges_is_shown_and_found_and_a_stop_in_order_hands_over(tmp_path: 
             held = await asyncio.to_thread(failover.command, "host", "quarantine", "h000", "--reason", "a look")
             assert held.returncode == 0, held.stderr
             assert await asyncio.to_thread(failover.end, judge) == 0
-            await failover.elected(other_than=judge)
+            await failover.elected(after=term)
             await failover.settled()
             shown = await asyncio.to_thread(failover.command, "host", "show", "h000")
             assert "quarantined" in shown.stdout, shown.stderr

@@ -23,7 +23,7 @@ from fleetd.model.ids import HostName, SpoolId
 from fleetd.model.journal import SpoolProgress
 from fleetd.ports import NotJudge, OtherSchema, StoreError
 from fleetd.stores.place import PgPlace
-from fleetd.stores.postgres import PgStore, connect
+from fleetd.stores.postgres import PgStore, connect, see_version
 from fleetd.stores.schema import metadata
 from fleetd.stores.seat import PgSeat
 from fleetd.system import RealClock
@@ -106,6 +106,17 @@ def test_an_order_is_worked_on_by_one_at_a_time(place: PgPlace, store: PgStore) 
         assert claim is not None
         claim.finish("done by the second")
         assert order not in {o.id for o in successor.load().open_orders}
+
+
+def test_orders_are_finished_while_entries_are_written(place: PgPlace, store: PgStore) -> None:
+    made = history()
+    store.commit(made.entries)
+    claim = store.claim(made.entries[-1].orders[0].id)
+    assert claim is not None
+    with store._guarded(write=True) as writing:
+        writing.execute(sa.text("SELECT count(*) FROM journal"))
+        claim.finish("done")  # waits for nobody: else each order would wait for the disk twice
+    assert made.entries[-1].orders[0].id not in {order.id for order in store.load().open_orders}
 
 
 def test_claims_end_with_the_store_that_has_them(place: PgPlace, store: PgStore) -> None:
@@ -247,6 +258,33 @@ def test_a_large_number_of_a_spool_is_written(store: PgStore) -> None:
     progress = SpoolProgress(spool=SpoolId("s"), seq=2**48 - 1)
     store.commit([replace(found, progress=progress)])
     assert store.load().spools == ((HostName("h1"), progress),)
+
+
+def test_nothing_of_a_connection_lasts_for_ever_and_what_is_written_is_on_the_disk(place: PgPlace) -> None:
+    with closing(connect(place)) as connection:
+        for name, value in (
+            ("statement_timeout", "30s"),
+            ("lock_timeout", "8s"),
+            ("idle_in_transaction_session_timeout", "5s"),
+            ("synchronous_commit", "on"),
+        ):
+            assert connection.execute(f"SHOW {name}".encode()).fetchone() == (value,)
+        said = connection.info.get_parameters()
+        assert (said["keepalives_idle"], said["tcp_user_timeout"], said["connect_timeout"]) == ("3", "5000", "3")
+
+
+def test_what_the_url_says_of_a_connection_wins(place: PgPlace) -> None:
+    wanted = f"{place.url}%20-c%20statement_timeout%3D1000&connect_timeout=7&application_name=ours"
+    with closing(connect(PgPlace(url=wanted))) as connection:
+        assert connection.execute("SHOW statement_timeout").fetchone() == ("1s",)
+        said = connection.info.get_parameters()
+        assert (said["connect_timeout"], said["application_name"]) == ("7", "ours")
+
+
+def test_a_server_that_is_too_old_is_one_line() -> None:
+    with pytest.raises(StoreError, match="db: PostgreSQL 14 or newer is needed, this one is 13"):
+        see_version("db", 130011)
+    see_version("db", 140000)
 
 
 # ── looking after it ────────────────────────────────────────────────────────────────────────────────────────────────
