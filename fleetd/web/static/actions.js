@@ -1,4 +1,4 @@
-/** Changes: each is asked for in a dialog with a required reason; what the controller answers is shown, word by word. */
+/** Changes: each is asked for in a dialog with a required reason; what the controller answers is shown as it is. */
 
 import { Failure, part, post } from "./api.js";
 import { h, prose } from "./dom.js";

@@ -33,7 +33,7 @@ export const queueView = dataView({
     }
     const total = Math.max(ctx.fleet.queued(), entries.length);
     return [
-      h("p", { class: "note", role: "status" }, `${count(entries.length)} of ${count(total)}, by name`),
+      h("p", { class: "note" }, `${count(entries.length)} of ${count(total)}, by name`),
       entries.map((detail) => entry(detail, ctx)),
       h(
         "nav",
