@@ -91,6 +91,7 @@ class EventStreams:
             if self._stop.is_set():
                 return
             if not changed:
+                _ = self._view.position  # a controller that judges no more says so here, if nothing has before
                 await send(": beat\n\n")
                 continue
             position = await self._tell(position, send)

@@ -37,6 +37,7 @@ EVENTS = "/api/v1/events"
 HOOKS = "/hooks/"
 READERS = frozenset({"operator", "viewer"})
 _LOGINS_PER_MINUTE = 20.0
+# No Strict-Transport-Security: it would hold for every port of this host, and other services there may be plain HTTP.
 _SECURITY = (
     (
         b"content-security-policy",
@@ -49,7 +50,6 @@ _SECURITY = (
     (b"cross-origin-resource-policy", b"same-origin"),
 )
 _LOOPBACK = re.compile(r"(localhost|127(\.[0-9]{1,3}){3}|\[::1\])(:[0-9]{1,5})?")
-_HSTS = (b"strict-transport-security", b"max-age=31536000")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -170,8 +170,7 @@ def _guarded(scope: Scope, send: Send, send_s: float) -> Send:
 
     async def guarded(message: Message) -> None:
         if message["type"] == "http.response.start":
-            extra = [*_SECURITY, _HSTS] if scope["scheme"] == "https" else _SECURITY
-            message["headers"] = [*message.get("headers", []), *extra]
+            message["headers"] = [*message.get("headers", []), *_SECURITY]
         if hang_up is None:
             await send(message)
             return

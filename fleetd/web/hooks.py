@@ -4,6 +4,7 @@ import json
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Protocol
 
+import structlog
 from fastapi import APIRouter, Depends, Request
 from starlette.responses import Response
 
@@ -15,6 +16,8 @@ from fleetd.web.change import who
 from fleetd.web.rows import sku_of
 from fleetd.web.shapes import AlertsReport, SdTarget
 from fleetd.web.words import CHANGE_ERRORS, ERRORS, no_query
+
+_log = structlog.get_logger(__name__)
 
 
 class AlertsRead(Protocol):
@@ -89,6 +92,7 @@ def hook_routes(
             said = " ".join(str(error).split())[:200]
             raise Problem(422, f"the body cannot be read: {said}") from error
         taken = await desk.alerts(who(request), found.alerts) if found.alerts else AlertsTaken(taken=0, refused=())
+        _log.info("alerts", who=who(request).name, firing=len(found.alerts), taken=taken.taken)
         body = AlertsReport(
             firing=len(found.alerts),
             resolved=found.resolved,

@@ -6,6 +6,7 @@ from hashlib import blake2b
 from pathlib import Path
 
 import msgspec
+import structlog
 from fastapi import APIRouter, Depends, Request
 from pydantic import BaseModel, ConfigDict, Field
 from starlette.responses import Response
@@ -16,6 +17,8 @@ from fleetd.web.sessions import Sessions
 from fleetd.web.shapes import SessionState
 from fleetd.web.tokens import TOKEN_CHARS_MAX
 from fleetd.web.words import CHANGE_ERRORS, no_query
+
+_log = structlog.get_logger(__name__)
 
 FOLDER = Path(__file__).parent / "static"
 _TYPES = {
@@ -102,9 +105,12 @@ def session_routes(sessions: Sessions | None) -> APIRouter:
     async def login(request: Request, body: Login) -> Response:
         """Log a browser in by a token: the answer sets a cookie."""
         opened = None if sessions is None else sessions.open(body.token)
+        address = request.client.host if request.client is not None else ""
         if sessions is None or opened is None:
+            _log.warning("web log-in refused", address=address)
             raise Problem(401, "this token is not known, or has expired; ask for a new one")
         cookie, session, peer = opened
+        _log.info("web log-in", who=peer.name, role=peer.role, address=address)
         response = _session(SessionState(name=peer.name, role=peer.role, csrf=session.csrf))
         response.set_cookie(
             cookie_name(request.scope, request.headers),

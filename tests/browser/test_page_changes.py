@@ -1,7 +1,7 @@
 """Changes by the page: each with a reason, each answered by the controller, word by word."""
 
 import pytest
-from playwright.sync_api import Page, expect
+from playwright.sync_api import Page, Route, expect
 
 from tests.browser.conftest import Open, Stand, Tokens, show, standing
 from tests.web.made import name_of
@@ -72,6 +72,28 @@ def test_after_a_refusal_an_override_is_offered_and_told_in_the_timeline(page: P
     assert stand.get(f"/hosts/{name}")["host"]["holds"] == []
     show(page, f"#/host/{name}")
     expect(page.locator(".timeline li").first).to_contain_text("overriding")
+
+
+def test_who_releases_what_has_changed_meanwhile_is_told_to_look_again(page: Page, stand: Stand) -> None:
+    name = name_of(33)
+    stand.post(f"/hosts/{name}/quarantine", reason="first")
+    show(page, f"#/host/{name}")
+    expect(page.locator(".standing .badge")).to_have_text("quarantined")
+    page.get_by_role("button", name=f"Release {name}").click()
+    dialog = page.get_by_role("dialog")
+    dialog.get_by_label("Reason").fill("the first trouble is over")
+    stand.post(f"/hosts/{name}/quarantine", reason="second")
+    dialog.get_by_role("button", name="Release").click()
+    expect(dialog.get_by_role("alert")).to_contain_text("has changed since you looked")
+    expect(dialog.get_by_label("Override")).to_have_count(0)
+    assert stand.get(f"/hosts/{name}")["host"]["state"] == "quarantined"
+    dialog.get_by_role("button", name="Cancel").click()
+    expect(page.locator("#view")).to_contain_text("second")
+    page.get_by_role("button", name=f"Release {name}").click()
+    dialog.get_by_label("Reason").fill("both are over")
+    dialog.get_by_role("button", name="Release").click()
+    expect(dialog).to_have_count(0)
+    assert stand.get(f"/hosts/{name}")["host"]["holds"] == []
 
 
 def test_the_kill_switch_stands_above_every_view(page: Page, stand: Stand) -> None:
@@ -149,3 +171,16 @@ def test_a_session_ends_with_log_out_and_leaves_nothing_on_the_page(open_page: O
         expect(page.get_by_label("Token")).to_be_visible()
         assert name_of(12) not in page.locator("main").inner_text()
         assert page.evaluate("Object.keys(localStorage).length + Object.keys(sessionStorage).length") == 0
+
+
+def test_a_login_form_stays_when_further_requests_are_refused(open_page: Open, stand: Stand) -> None:
+    page = open_page("about:blank")
+    late: list[Route] = []
+    page.route("**/api/v1/session", lambda route: route.fulfill(status=401, json={"error": "nobody is logged in"}))
+    page.route("**/api/v1/fleet/map", lambda route: late.append(route))  # noqa: PLW0108 - Playwright takes no built-in
+    page.goto(stand.url)
+    page.get_by_label("Token").fill("typed before the second answer came")
+    with page.expect_response("**/api/v1/fleet/map"):
+        for route in late:
+            route.fulfill(status=401, json={"error": "nobody is logged in"})
+    expect(page.get_by_label("Token")).to_have_value("typed before the second answer came")

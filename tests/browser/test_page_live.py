@@ -57,6 +57,30 @@ def test_the_queue_grows_by_itself(page: Page, stand: Stand) -> None:
     expect(page.locator(".queue-entry", has_text=name_of(54))).to_contain_text("a new entry")
 
 
+def test_what_is_being_typed_stays_while_the_view_changes(page: Page, stand: Stand) -> None:
+    show(page, "#/audit")
+    page.get_by_label("Who").fill("somebody")
+    page.keyboard.press("Home")
+    stand.post(f"/hosts/{name_of(56)}/quarantine", reason="while somebody types")
+    expect(page.locator("tbody tr").first).to_contain_text("while somebody types")
+    page.keyboard.type("not-")
+    expect(page.get_by_label("Who")).to_have_value("not-somebody")
+
+
+def test_a_page_that_nobody_sees_gives_its_stream_up_and_catches_up_later(page: Page, stand: Stand) -> None:
+    expect(page.locator("#live")).to_have_text("live")
+    hide = """hidden => {
+      Object.defineProperty(document, "hidden", { value: hidden, configurable: true });
+      document.dispatchEvent(new Event("visibilitychange"));
+    }"""
+    with page.expect_event("requestfailed", lambda request: request.url.endswith("/events")):
+        page.evaluate(hide, arg=True)
+    before = _number(page, "quarantined")
+    stand.post(f"/hosts/{name_of(57)}/quarantine", reason="while nobody looks")
+    page.evaluate(hide, arg=False)
+    expect(page.locator("[data-key=state-quarantined] .number")).to_have_text(str(before + 1))
+
+
 def test_a_controller_that_comes_back_is_followed_again(open_page: Open) -> None:
     with standing("--hosts", "20") as first:
         page = open_page(first.url)

@@ -7,9 +7,11 @@ import pytest
 from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import Page, expect
 
-from fleetd.model.ids import HostName
+from fleetd.model.finding import Ballot, BurninEnded, FaultClass, Verdict
+from fleetd.model.ids import BootId, FindingId, HostName
 from fleetd.model.power_lease import AreaUse, HostUse, PowerUse
 from tests.browser.conftest import Open, Stand, show
+from tests.web.made import name_of
 
 pytestmark = pytest.mark.e2e
 
@@ -133,5 +135,34 @@ def test_power_is_a_tree_and_hosts_that_lack_most_come_first(open_page: Open, st
     expect(page.locator(".table-box").last.locator("tbody th")).to_have_text(["h2", "h1"])
     expect(page.locator("#view")).to_contain_text("none: safe cap")
     expect(page.locator("#view .warn")).to_contain_text("12")
+    found: Any = Axe().run(page)
+    assert found.violations_count == 0, found.generate_report()
+
+
+def test_signatures_of_a_run_are_told_key_by_key(open_page: Open, stand: Stand) -> None:
+    name = name_of(80)
+    run = BurninEnded(
+        id=FindingId("run-1"),
+        host=name,
+        boot_id=BootId("boot-1"),
+        at_s=1e9,
+        why="all GPUs agree",
+        order_id=None,
+        level="qualify",
+        verdict=Verdict.PASS,
+        fault_class=FaultClass.NONE,
+        seed=7,
+        vote_key="h200/575",
+        culprits=(),
+        ballots=tuple(Ballot(key=f"gemm/{number}", fingerprint=f"{number:016x}") for number in range(3)),
+    )
+    detail = {**stand.get(f"/hosts/{name}"), "findings": [msgspec.to_builtins(run)]}
+    page = open_page("about:blank")
+    page.route(f"**/api/v1/hosts/{name}", lambda route: route.fulfill(json=detail))
+    page.goto(f"{stand.url}#/host/{name}")
+    card = page.locator(".card.run.pass")
+    expect(card).to_contain_text("qualify: pass")
+    card.get_by_text("3 signatures compared with other hosts").click()
+    expect(card.locator(".print")).to_have_text([f"{number:016x}" for number in range(3)])
     found: Any = Axe().run(page)
     assert found.violations_count == 0, found.generate_report()

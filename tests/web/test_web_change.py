@@ -129,70 +129,69 @@ def test_a_change_may_name_what_it_was_decided_on(play: Play, tmp_path: Path) ->
     play(scene())
 
 
-@pytest.mark.parametrize(
-    ("verb", "body", "said"),
-    [
-        ("quarantine", {}, "reason"),
-        ("quarantine", {"reason": ""}, "reason"),
-        ("quarantine", {"reason": " \t\n "}, "reason"),
-        ("quarantine", {"reason": "x" * 1001}, "reason"),
-        ("quarantine", {"reason": 7}, "reason"),
-        ("quarantine", {"reason": None}, "reason"),
-        ("quarantine", {"reason": "x", "expires_at": 5}, "expires_at"),
-        ("quarantine", {"reason": "x", "expires_at_s": "soon"}, "expires_at_s"),
-        ("quarantine", {"reason": "x", "expires_at_s": -1}, "expires_at_s"),
-        ("quarantine", {"reason": "x", "expires_at_s": 1e300}, "expires_at_s"),
-        ("quarantine", {"reason": "x", "drain": "later"}, "drain"),
-        ("release", {"reason": "x", "override": "yes"}, "override"),
-        ("release", {"reason": "x", "override": 1}, "override"),
-        ("burnin", {"reason": "x", "level": ""}, "level"),
-        ("burnin", {"reason": "x", "level": "\u0000"}, "level"),
-        ("swap", {"reason": "x", "old": "a"}, "new"),
-        ("swap", {"reason": "x", "old": "a", "new": "b" * 300}, "new"),
-        ("job-ended", {"job": "1", "ok": True, "ran_seconds": -1}, "ran_seconds"),
-        ("job-ended", {"job": "1", "ok": True, "ran_seconds": 1, "reason": "x"}, "reason"),
-        ("retire", [], "body"),
-        ("retire", "reason", "body"),
-        ("retire", None, "body"),
-    ],
-)
-def test_a_body_that_is_wrong_is_told_in_one_line_and_changes_nothing(
-    play: Play, tmp_path: Path, verb: str, body: Any, said: str
-) -> None:
+WRONG: list[tuple[str, Any, str]] = [
+    ("quarantine", {}, "reason"),
+    ("quarantine", {"reason": ""}, "reason"),
+    ("quarantine", {"reason": " \t\n "}, "reason"),
+    ("quarantine", {"reason": "x" * 1001}, "reason"),
+    ("quarantine", {"reason": 7}, "reason"),
+    ("quarantine", {"reason": None}, "reason"),
+    ("quarantine", {"reason": "x", "expires_at": 5}, "expires_at"),
+    ("quarantine", {"reason": "x", "expires_at_s": "soon"}, "expires_at_s"),
+    ("quarantine", {"reason": "x", "expires_at_s": -1}, "expires_at_s"),
+    ("quarantine", {"reason": "x", "expires_at_s": 1e300}, "expires_at_s"),
+    ("quarantine", {"reason": "x", "drain": "later"}, "drain"),
+    ("release", {"reason": "x", "override": "yes"}, "override"),
+    ("release", {"reason": "x", "override": 1}, "override"),
+    ("burnin", {"reason": "x", "level": ""}, "level"),
+    ("burnin", {"reason": "x", "level": "\u0000"}, "level"),
+    ("swap", {"reason": "x", "old": "a"}, "new"),
+    ("swap", {"reason": "x", "old": "a", "new": "b" * 300}, "new"),
+    ("job-ended", {"job": "1", "ok": True, "ran_seconds": -1}, "ran_seconds"),
+    ("job-ended", {"job": "1", "ok": True, "ran_seconds": 1, "reason": "x"}, "reason"),
+    ("retire", [], "body"),
+    ("retire", "reason", "body"),
+    ("retire", None, "body"),
+]
+
+
+def test_a_body_that_is_wrong_is_told_in_one_line_and_changes_nothing(play: Play, tmp_path: Path) -> None:
     async def scene() -> None:
         async with site(tmp_path) as here, here.client("operator") as operator:
             headers = {"Content-Type": "application/json"}
-            answer = await operator.post(f"{HOST}/{verb}", content=json.dumps(body), headers=headers)
-            assert answer.status_code == 422
-            assert said in answer.json()["error"]
-            assert "\n" not in answer.json()["error"]
+            for verb, body, said in WRONG:
+                answer = await operator.post(f"{HOST}/{verb}", content=json.dumps(body), headers=headers)
+                assert answer.status_code == 422, (verb, body)
+                assert said in answer.json()["error"], (verb, body)
+                assert "\n" not in answer.json()["error"], (verb, body)
+                here.clock.pass_s(60)
             assert here.controller.judge.decisions_total == 0
 
     play(scene())
 
 
-@pytest.mark.parametrize(
-    "body",
-    [
-        b"",
-        b"{",
-        b'{"reason": "x"',
-        b"\xff\xfe",
-        b'{"reason": "\\ud800"}',
-        b'{"reason": "x", "reason": }',
-        b"[" * 50_000,
-        b'{"a":' * 50_000,
-        b'{"reason": "x", "expires_at_s": NaN}',
-        b'{"reason": "x", "expires_at_s": ' + b"9" * 5000 + b"}",
-    ],
-)
+MALFORMED = [
+    b"",
+    b"{",
+    b'{"reason": "x"',
+    b"\xff\xfe",
+    b'{"reason": "\\ud800"}',
+    b'{"reason": "x", "reason": }',
+    b"[" * 50_000,
+    b'{"a":' * 50_000,
+    b'{"reason": "x", "expires_at_s": NaN}',
+    b'{"reason": "x", "expires_at_s": ' + b"9" * 5000 + b"}",
+]
+
+
 @pytest.mark.parametrize("path", [f"{HOST}/quarantine", "/hooks/alertmanager"])
-def test_a_malformed_body_is_an_answer_and_no_crash(play: Play, tmp_path: Path, body: bytes, path: str) -> None:
+def test_a_malformed_body_is_an_answer_and_no_crash(play: Play, tmp_path: Path, path: str) -> None:
     async def scene() -> None:
         async with site(tmp_path) as here, here.client("operator") as operator:
-            answer = await operator.post(path, content=body, headers={"Content-Type": "application/json"})
-            assert answer.status_code in {400, 422}, answer.text
-            assert set(answer.json()) == {"error"}
+            for body in MALFORMED:
+                answer = await operator.post(path, content=body, headers={"Content-Type": "application/json"})
+                assert answer.status_code in {400, 422}, (body[:40], answer.text)
+                assert set(answer.json()) == {"error"}
             assert here.controller.judge.decisions_total == 0
 
     play(scene())

@@ -331,3 +331,18 @@ def test_a_stream_ends_with_the_turn_of_its_controller(play: Play, tmp_path: Pat
             await late.leave()
 
     play(scene())
+
+
+def test_a_turn_that_ends_unheard_ends_the_stream_at_the_next_beat(play: Play, tmp_path: Path) -> None:
+    async def scene() -> None:
+        async with site(tmp_path) as here:
+            leaving = here.app.streams._view = Leaving(here.controller.view)
+            leaving.changed = here.controller.view.changed  # type: ignore[method-assign]
+            async with reading(here) as stream:
+                assert (await stream.event())[0] == "hello"
+                await _asleep(here, 1)
+                leaving.end()
+                here.clock.pass_s(BEAT_S)
+                assert await stream.text() is None
+
+    play(scene())

@@ -165,7 +165,7 @@ def test_under_tls_the_cookie_is_secure_and_bound_to_the_host(play: Play, tmp_pa
             cookie = answer.headers["set-cookie"]
             assert cookie.startswith("__Host-fleetd=")
             assert "Secure" in cookie
-            assert "strict-transport-security" in answer.headers
+            assert "strict-transport-security" not in answer.headers  # other ports of this host may be plain HTTP
             assert (await browser.get("/api/v1/fleet")).status_code == 200
 
     play(scene())
@@ -185,19 +185,18 @@ def test_a_change_by_cookie_shows_the_sessions_secret(play: Play, tmp_path: Path
     play(scene())
 
 
-@pytest.mark.parametrize(
-    "headers",
-    [
-        {"Origin": "https://evil.example"},
-        {"Origin": "null"},
-        {"Origin": "http://127.0.0.1:7481"},
-        {"Origin": "http://127.0.0.1:7480.evil.example"},
-        {"Sec-Fetch-Site": "cross-site"},
-        {"Sec-Fetch-Site": "same-site"},
-    ],
-)
+OTHER_SITES = [
+    {"Origin": "https://evil.example"},
+    {"Origin": "null"},
+    {"Origin": "http://127.0.0.1:7481"},
+    {"Origin": "http://127.0.0.1:7480.evil.example"},
+    {"Sec-Fetch-Site": "cross-site"},
+    {"Sec-Fetch-Site": "same-site"},
+]
+
+
 @pytest.mark.parametrize("by", ["token", "cookie", "certificate", "nothing"])
-def test_another_sites_page_changes_nothing(play: Play, tmp_path: Path, headers: dict[str, str], by: str) -> None:
+def test_another_sites_page_changes_nothing(play: Play, tmp_path: Path, by: str) -> None:
     async def scene() -> None:
         operator = Peer(name="bob", role="operator") if by == "certificate" else None
         role = "operator" if by == "token" else None
@@ -207,9 +206,11 @@ def test_another_sites_page_changes_nothing(play: Play, tmp_path: Path, headers:
             if by == "cookie":
                 session = await browser.post("/api/v1/session", json={"token": here.token["operator"]})
                 more = {"X-Fleetd-CSRF": session.json()["csrf"]}
-            answer = await browser.post(QUARANTINE, json=WHY, headers={**headers, **more})
-            assert answer.status_code == 403
-            assert "may" in answer.json()["error"]
+            for headers in OTHER_SITES:
+                answer = await browser.post(QUARANTINE, json=WHY, headers={**headers, **more})
+                assert answer.status_code == 403, headers
+                assert "may" in answer.json()["error"], headers
+            assert here.controller.judge.decisions_total == 0
             own = {"Origin": "http://127.0.0.1:7480", "Sec-Fetch-Site": "same-origin"}
             assert (await browser.post(QUARANTINE, json=WHY, headers={**own, **more})).status_code == 200
 

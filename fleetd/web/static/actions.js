@@ -1,4 +1,4 @@
-/** Changes: each is asked for in a dialog with a required reason; what the controller answers is shown, word by word. */
+/** Changes: each is asked for in a dialog with a required reason; what the controller answers is shown as it is. */
 
 import { Failure, part, post } from "./api.js";
 import { h, prose } from "./dom.js";
@@ -24,6 +24,7 @@ const HOST_ACTIONS = {
     label: "Release",
     means: "Lifts the holds if what they ask for is proven. Otherwise the answer says what is missing.",
     overridable: true,
+    asSeen: true, // evidence that came while the reason was written has not been weighed
   },
   burnin: {
     label: "Burn-in",
@@ -42,7 +43,7 @@ const HOST_ACTIONS = {
     means: "Takes note of an exchange; what the old GPU is accused of stays with its serial.",
     fields: [input("old", "Id of the GPU that left"), input("new", "Id of the GPU that came")],
   },
-  retire: { label: "Retire", means: "Takes the host out of the fleet for good.", danger: true },
+  retire: { label: "Retire", means: "Takes the host out of the fleet for good.", danger: true, asSeen: true },
 };
 
 /** What can be done with the fleet. */
@@ -104,14 +105,14 @@ function checkbox(name, label) {
   };
 }
 
-/** Buttons for a host. A viewer sees them, and why he cannot use them. */
-export function hostButtons(ctx, name, verbs = Object.keys(HOST_ACTIONS)) {
+/** Buttons for a host as it is seen, which `version` says. A viewer sees them, and why he cannot use them. */
+export function hostButtons(ctx, { name, version }, verbs = Object.keys(HOST_ACTIONS)) {
   return h(
     "div",
     { class: "buttons", role: "group", "aria-label": `Actions on ${name}` },
     verbs.map((verb) => {
       const action = HOST_ACTIONS[verb];
-      const begin = () => ask(ctx, { ...action, about: name, path: `/hosts/${part(name)}/${verb}`, verb });
+      const begin = () => ask(ctx, { ...action, about: name, path: `/hosts/${part(name)}/${verb}`, verb, version });
       return button(ctx, action, begin, `${verb}:${name}`, `${action.label} ${name}`);
     }),
   );
@@ -201,7 +202,7 @@ async function send(ctx, action, parts) {
   for (const field of fields) body[field.name] = field.read(made.get(field));
   submit.setAttribute("aria-disabled", "true");
   try {
-    const answer = await post(action.path, body);
+    const answer = await post(action.path, body, action.asSeen ? action.version : null);
     dialog.close();
     ctx.say(`${action.about}: ${action.label.toLowerCase()} — ${answer.why ?? "done"}`);
     ctx.refresh();

@@ -41,9 +41,12 @@ export async function get(path, query = {}) {
   return body;
 }
 
-/** Change something. Every change carries its reason in the body. */
-export async function post(path, body = {}) {
-  return read(await change(path, body));
+/**
+ * Change something. Every change carries its reason in the body; with a version, it is refused (412) when the host is
+ * not any more as it was seen.
+ */
+export async function post(path, body = {}, version = null) {
+  return read(await change(path, body, version === null ? {} : { "If-Match": `"${version}"` }));
 }
 
 /** Who is asking: {name, role}; a Failure with status 401 for a stranger. */
@@ -113,8 +116,8 @@ async function ask(address, options) {
   }
 }
 
-function change(path, body) {
-  const headers = { "Content-Type": "application/json", ...ownHeaders() };
+function change(path, body, more = {}) {
+  const headers = { "Content-Type": "application/json", ...ownHeaders(), ...more };
   return ask(`/api/v1${path}`, { method: "POST", headers, body: JSON.stringify(body) });
 }
 

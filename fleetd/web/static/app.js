@@ -194,6 +194,7 @@ function welcome(identity) {
 }
 
 whenLoggedOut(() => {
+  if (document.body.classList.contains("stranger")) return; // several requests are told at once; the form stays
   live.stop();
   current?.unmount();
   current = null;

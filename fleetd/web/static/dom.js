@@ -58,12 +58,17 @@ export const hostHref = (name) => `#/host/${encodeURIComponent(name)}`;
 /** A link to a host's page. */
 export const hostLink = (name) => h("a", { href: hostHref(name), class: "host-name", title: name }, name);
 
+const FIELDS = "input[id]:not([type=checkbox]), select[id], textarea[id]";
+
 /**
- * Put new children into a place without taking anything from the reader: focus, opened details and scroll positions
- * stay with the elements of the same `data-key`.
+ * Put new children into a place without taking anything from the reader: the focus, what was typed, opened details and
+ * scroll positions stay with the elements of the same `data-key` or id.
  */
 export function swap(place, ...children) {
-  const active = place.contains(document.activeElement) ? keyOf(document.activeElement) : null;
+  const focused = place.contains(document.activeElement) ? document.activeElement : null;
+  const active = focused && keyOf(focused);
+  const caret = focused?.selectionStart ?? null;
+  const typed = new Map([...place.querySelectorAll(FIELDS)].map((field) => [field.id, field.value]));
   const open = new Map([...place.querySelectorAll("details[data-key]")].map((d) => [d.dataset.key, d.open]));
   const scrolled = new Map(
     [...place.querySelectorAll("[data-scroll]")].map((d) => [d.dataset.scroll, [d.scrollLeft, d.scrollTop]]),
@@ -77,9 +82,11 @@ export function swap(place, ...children) {
     box.scrollLeft = left;
     box.scrollTop = top;
   }
+  for (const field of place.querySelectorAll(FIELDS)) field.value = typed.get(field.id) ?? field.value;
   if (active !== null) {
     const again = [...place.querySelectorAll("[data-key], [href], [id]")].find((node) => keyOf(node) === active);
     again?.focus({ preventScroll: true });
+    if (caret !== null) again?.setSelectionRange?.(caret, caret);
   }
 }
 
@@ -97,7 +104,7 @@ export function section(title, { level = 2, note = null, tools = [], ...props } 
   );
 }
 
-/** A table with a caption that is read out, and headings; a heading is a text or [text, class], told but not shown in brackets. */
+/** A table; a heading is a text or [text, class], and one in brackets is told but not shown. */
 export function table(caption, headings, rows, props = {}) {
   return h(
     "div",

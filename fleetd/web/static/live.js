@@ -35,17 +35,25 @@ export class Live {
   start() {
     this.stop();
     this.#set("connecting");
+    document.addEventListener("visibilitychange", this.#seen);
     this.#listen();
     this.#poll = setInterval(() => this.#tick(), POLL_MS);
   }
 
   stop() {
+    document.removeEventListener("visibilitychange", this.#seen);
     this.#source?.close();
     this.#source = null;
     clearInterval(this.#poll);
     clearTimeout(this.#reload);
     this.#reload = null;
   }
+
+  /** A page that nobody sees gives its stream up: a browser has six connections to a controller, for all its tabs. */
+  #seen = () => {
+    if (document.hidden) this.#source?.close();
+    else this.#listen();
+  };
 
   #listen() {
     this.#source?.close();
@@ -75,7 +83,7 @@ export class Live {
   }
 
   #tick() {
-    if (this.#mode === "live") return;
+    if (this.#mode === "live" || document.hidden) return;
     this.refresh();
     if (this.#source?.readyState === EventSource.CLOSED) this.#listen();
   }

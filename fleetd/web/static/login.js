@@ -25,7 +25,7 @@ export function showLogin(place, then) {
           try {
             const identity = await login(token.value.trim());
             token.value = "";
-            then(identity);
+            await then(identity);
           } catch (error) {
             if (!(error instanceof Failure)) throw error;
             refused.replaceChildren(error.message);

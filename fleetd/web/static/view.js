@@ -34,7 +34,8 @@ export function dataView({ title, fetch, render, concerns, every = null }) {
         body.querySelector(".loading")?.remove();
       }
     };
-    const beat = every === null ? null : setInterval(() => document.hidden || refresh(), every * 1000);
+    const beat =
+      every === null ? null : setInterval(() => document.hidden || selecting(body) || refresh(), every * 1000);
     refresh();
     return {
       refresh,
@@ -52,6 +53,12 @@ export function dataView({ title, fetch, render, concerns, every = null }) {
       },
     };
   };
+}
+
+/** Whether the reader is marking a text, which a new one would take from under the pointer. */
+function selecting(body) {
+  const selection = getSelection();
+  return !selection.isCollapsed && body.contains(selection.anchorNode);
 }
 
 /** The heading of a view: where the focus goes when it opens. */

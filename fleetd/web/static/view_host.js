@@ -32,11 +32,11 @@ export const hostView = dataView({
     ]);
     return { ...whole, timeline, telemetry };
   },
-  render({ host, samples, findings, connected, timeline, telemetry }, ctx) {
+  render({ host, version, samples, findings, connected, timeline, telemetry }, ctx) {
     const runs = findings.filter(isRun);
     return [
       standing(host, connected),
-      hostButtons(ctx, host.name),
+      hostButtons(ctx, { name: host.name, version }),
       h(
         "div",
         { class: "columns" },

@@ -33,7 +33,7 @@ export const queueView = dataView({
     }
     const total = Math.max(ctx.fleet.queued(), entries.length);
     return [
-      h("p", { class: "note", role: "status" }, `${count(entries.length)} of ${count(total)}, by name`),
+      h("p", { class: "note" }, `${count(entries.length)} of ${count(total)}, by name`),
       entries.map((detail) => entry(detail, ctx)),
       h(
         "nav",
@@ -45,7 +45,7 @@ export const queueView = dataView({
   },
 });
 
-function entry({ host, findings, connected }, ctx) {
+function entry({ host, version, findings, connected }, ctx) {
   return h(
     "article",
     { class: "queue-entry", "aria-label": host.name },
@@ -68,7 +68,7 @@ function entry({ host, findings, connected }, ctx) {
         {},
         h("h3", {}, "What is missing"),
         wayBack(host) ?? nothing("No hold is on it any more."),
-        hostButtons(ctx, host.name, VERBS[host.state] ?? OTHERWISE),
+        hostButtons(ctx, { name: host.name, version }, VERBS[host.state] ?? OTHERWISE),
       ),
     ),
   );
