@@ -36,8 +36,11 @@ VARIABLES: Mapping[str, str] = {
     "host": 'label_values(fleetd_agent_silent_gpus{pool=~"$pool"}, host)',
     "gpu": 'label_values(fleetd_gpu_info{host=~"$host"}, gpu)',
 }
-OPENS = {"host": "/d/fleetd-host?var-host=${__value.raw}", "gpu": "/d/fleetd-gpu?var-gpu=${__value.raw}"}
-"""Columns of tables that lead on, so that nobody types a UUID."""
+OPENS = {
+    "host": "/d/fleetd-host?var-host=${__value.raw}",
+    "gpu": "/d/fleetd-gpu?var-host=${__data.fields.host}&var-gpu=${__value.raw}",
+}
+"""Columns of tables that lead on, so that nobody types a UUID. A table with GPUs has their hosts, too."""
 COLOURS = {"good": "green", "bad": "red"}
 
 
@@ -75,26 +78,28 @@ def _dashboard(one: Mapping[str, Any]) -> dashboard.Dashboard:
             .target_blank(target_blank=True)
         )
     )
-    for name in one["variables"]:
-        made.with_variable(_variable(name))
+    for name, how in one["variables"].items():
+        made.with_variable(_variable(name, many=how == "many"))
     for number, panel in enumerate(one["panels"], start=1):
         made.with_panel(_panel(panel).id(number))
     return made
 
 
-def _variable(name: str) -> dashboard.QueryVariable:
-    return (
+def _variable(name: str, *, many: bool) -> dashboard.QueryVariable:
+    """A choice by label. `many`: several at once, and All to begin with; else one, the first to begin with."""
+    made = (
         dashboard.QueryVariable(name)
         .label(name)
         .datasource(SOURCE)
         .query({"query": VARIABLES[name], "refId": name})
         .refresh(model.VariableRefresh.ON_TIME_RANGE_CHANGED)
         .sort(model.VariableSort.ALPHABETICAL_ASC)
-        .multi(multi=True)
-        .include_all(include_all=True)
-        .all_value(ALL)
-        .current(model.VariableOption(selected=True, text="All", value="$__all"))
+        .multi(multi=many)
+        .include_all(include_all=many)
     )
+    if many:
+        made.all_value(ALL).current(model.VariableOption(selected=True, text=["All"], value=["$__all"]))
+    return made
 
 
 def _panel(one: Mapping[str, Any]) -> Any:

@@ -56,7 +56,7 @@ def test_a_dashboard_leads_on_and_its_queries_use_the_variables_that_it_offers(u
     assert used <= offered & set(STANDS_FOR)
     for variable in dashboard["templating"]["list"]:
         if variable["type"] == "query":
-            assert variable["allValue"] == ".*", "All is also what has no such label"
+            assert variable.get("allValue") == (".*" if variable["includeAll"] else None), "All: also without the label"
     for panel in dashboard["panels"]:
         assert all(t["datasource"]["uid"] == "${source}" for t in panel["targets"])
 
@@ -68,6 +68,14 @@ def test_a_panel_asks_a_question_and_says_how_to_read_the_answer() -> None:
         assert panel["description"].endswith("."), where
         legends = [target["legendFormat"] for target in panel["targets"]]
         assert len(set(legends)) == len(legends), where
+
+
+def test_a_table_with_gpus_has_their_hosts_which_its_links_need() -> None:
+    for uid, panel in panels():
+        for target in panel["targets"]:
+            columns = re.findall(r"by \(([^)]*)\)", target["expr"])
+            if panel["type"] == "table" and columns and "gpu" in columns[0].split(", "):
+                assert "host" in columns[0].split(", "), f"{uid}: {panel['title']}"
 
 
 def test_units_are_those_of_the_metrics() -> None:
@@ -100,3 +108,10 @@ def test_provisioning_is_yaml_that_names_prometheus() -> None:
     assert [one["type"] for one in yaml.safe_load(sources.read_text())["datasources"]] == ["prometheus"]
     [boards] = (GRAFANA / "provisioning" / "dashboards").iterdir()
     assert [one["type"] for one in yaml.safe_load(boards.read_text())["providers"]] == ["file"]
+
+
+def test_names_are_found_in_an_expression() -> None:
+    expression = (
+        'sum by (a) (rate(b_total{c="d_e", f=~"g|h"}[5m])) > on (i) group_left (j) k:l:m and 1e3 * up{n!=""} / 2'
+    )
+    assert names_in(expression) == {"b_total", "k:l:m", "up"}
