@@ -108,7 +108,7 @@ def test_an_order_is_worked_on_by_one_at_a_time(place: PgPlace, store: PgStore) 
         assert order not in {o.id for o in successor.load().open_orders}
 
 
-def test_orders_are_finished_while_entries_are_written(place: PgPlace, store: PgStore) -> None:
+def test_orders_are_finished_while_entries_are_written(store: PgStore) -> None:
     made = history()
     store.commit(made.entries)
     claim = store.claim(made.entries[-1].orders[0].id)
