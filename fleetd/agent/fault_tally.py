@@ -1,4 +1,4 @@
-"""Faults counted on their way into the spool, by code, severity and GPU: for counters that tell every event, not the last one."""
+"""Faults counted on their way into the spool, by code, severity and GPU: every event, not only the last one."""
 
 from collections.abc import Mapping
 

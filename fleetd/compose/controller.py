@@ -159,6 +159,7 @@ async def _shared(parts: _Parts, place: PgPlace) -> None:
     seat = seat_of(place, holder=f"{host_name()} ({parts.config.server.listen})")
     with parts.metrics() as metrics:
         served = await parts.serve(metrics)
+        await served.server.serving(yes=False)
 
         async def judge(store: Store) -> None:
             controller = parts.controller(store)
@@ -166,6 +167,7 @@ async def _shared(parts: _Parts, place: PgPlace) -> None:
             await run_blocking(lambda: images.append(store.load()))  # meanwhile it is watched whether it is our turn
             controller.adopt(images[0])
             parts.turn.begin(controller)
+            await served.server.serving(yes=True)
             parts.systemd.notify("STATUS=judge")
             try:
                 async with asyncio.TaskGroup() as group:
@@ -173,6 +175,7 @@ async def _shared(parts: _Parts, place: PgPlace) -> None:
                     group.create_task(retain(parts.config.retention, place, parts.clock))
             finally:
                 parts.turn.end()
+                await served.server.serving(yes=False)
                 served.server.turn_away("this controller is not the judge any more")
                 parts.systemd.notify("STATUS=standing by")
 

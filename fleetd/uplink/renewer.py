@@ -39,7 +39,7 @@ class OwnCertificate:
 
     async def renew(self) -> None:
         """Replace it by a new one. Raises Refused: the controller says no; UplinkError."""
-        addresses = [self._config.address]
+        addresses = list(self._config.addresses)
         order = {
             "addresses": addresses,
             "ca": self._files.ca,
