@@ -30,8 +30,8 @@ from fleetd.system import entropy
 from fleetd.uplink.desk import DeskClient, DeskConfig
 from fleetd.uplink.pki import DevPki, make_dev_pki
 
-STOP_SECONDS = 5.0
-"""How long a process may take to end after SIGTERM before it is killed."""
+STOP_SECONDS = 20.0
+"""How long a process may take to end after SIGTERM before it is killed: two seconds, where no other one computes."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -284,7 +284,7 @@ class Loopback:
     def metrics(self, name: str) -> str:
         """Return what a process serves at /metrics; empty while it serves nothing."""
         try:
-            with urlopen(f"http://127.0.0.1:{self.metrics_ports[name]}/metrics", timeout=2) as answer:
+            with urlopen(f"http://127.0.0.1:{self.metrics_ports[name]}/metrics", timeout=10) as answer:
                 text: str = answer.read().decode()
                 return text
         except (URLError, OSError):

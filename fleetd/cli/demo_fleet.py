@@ -167,7 +167,7 @@ def _show(fleet: Loopback, console: Console) -> None:
     """Show where the fact is visible: command line and /metrics."""
     for words in (("host", "list"), ("host", "explain", PLANTED_HOST)):
         console.print(f"\n$ fleetd {' '.join(words)}")
-        answer = subprocess.run(fleet.command(*words), capture_output=True, text=True, timeout=30, check=False)
+        answer = subprocess.run(fleet.command(*words), capture_output=True, text=True, timeout=120, check=False)
         console.print((answer.stdout + answer.stderr).rstrip())
     _show_metrics(
         fleet, "controller", ("fleetd_hosts{", "fleetd_gpu_held{", "fleetd_orders_carried_out_total"), console

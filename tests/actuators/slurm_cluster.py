@@ -52,7 +52,7 @@ ReturnToService=1
 SelectType=select/cons_tres
 SlurmctldTimeout=300
 SlurmdTimeout=300
-MessageTimeout=5
+MessageTimeout=30
 KillWait=1
 SchedulerParameters=batch_sched_delay=1,sched_interval=1
 {more}

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from fleetd.system import RealClock
 
 
-def wait_until(holds: Callable[[], bool], what: str, seconds: float = 60.0) -> None:
+def wait_until(holds: Callable[[], bool], what: str, seconds: float = 240.0) -> None:
     """Return when something holds; an AssertionError when it does not in time."""
 
     async def poll() -> None:

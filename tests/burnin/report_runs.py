@@ -1,11 +1,14 @@
-"""Reports of real runs on stand-ins, made once a process: they take seconds."""
+"""Reports of real runs on stand-ins, made once: they take seconds."""
 
+import hashlib
 import json
 import subprocess
 import sys
 from typing import Any
 
 import pytest
+
+from tests.once import once
 
 FAULTY = (
     *("--backend", "sim", "--gpus", "4", "--host", "h01", "--seed", "11", "--inject", "gpu=2,fault=F03"),
@@ -16,11 +19,18 @@ CPU = ("--backend", "cpu", "--gpus", "2", "--host", "h01", "--seed", "11", "--le
 
 
 def report_of(arguments: tuple[str, ...], factory: pytest.TempPathFactory) -> dict[str, Any]:
-    """The report of a run with these arguments; one that was made before in this process is read again."""
-    path = factory.getbasetemp() / f"report-{abs(hash(arguments))}.json"
-    if not path.exists():
-        command = [sys.executable, "-m", "burnin", "run", *arguments, "--json", str(path)]
-        done = subprocess.run(command, capture_output=True, text=True, timeout=280, check=False)
+    """The report of a run with these arguments, made once."""
+
+    def make() -> str:
+        command = [sys.executable, "-m", "burnin", "run", *arguments, "--json", "-"]
+        done = subprocess.run(command, capture_output=True, text=True, timeout=550, check=False)
         assert done.returncode in {0, 1}, done.stderr
-    report: dict[str, Any] = json.loads(path.read_text())
+        return done.stdout
+
+    report: dict[str, Any] = json.loads(once(factory, f"report-{named(arguments)}", make))
     return report
+
+
+def named(arguments: tuple[str, ...]) -> str:
+    """A short name of these arguments, the same in every process."""
+    return hashlib.sha256("\0".join(arguments).encode()).hexdigest()[:16]

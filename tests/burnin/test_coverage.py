@@ -40,7 +40,7 @@ def carried(
     return all_trials(tuple(trial_list), tests, healthy, seed=SEED, most=QUICK_CASES, tick=quiet), tests
 
 
-@pytest.mark.timeout(300)  # half a minute on a core of its own
+@pytest.mark.timeout(900)  # half a minute on a core of its own
 def test_the_quick_form_meets_its_targets(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = tmp_path / "coverage.json"
     code = main(["coverage", "--quick", "--json", str(path)])

@@ -25,7 +25,7 @@ def test_without_a_compiler_it_is_missing_and_says_what_to_install(monkeypatch: 
 
 
 @pytest.mark.skipif(which("g++") is None, reason="torch.compile needs a C++ compiler")
-@pytest.mark.timeout(180)
+@pytest.mark.timeout(600)
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")  # of torch, about itself
 def test_the_compiled_graph_votes_and_stays_inside_its_bounds() -> None:
     workload = Inductor()

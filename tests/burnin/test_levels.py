@@ -84,7 +84,7 @@ def test_somebody_who_comes_ends_what_is_being_computed() -> None:
         assert len(children.pids) == 2
         with pytest.raises(StoppedError):
             children.ask(
-                {"gpu": [Rest(seconds=600.0)]}, test="t", quiet_s=60.0, limit_s=600.0, heard=lambda _, __: None
+                {"gpu": [Rest(seconds=600.0)]}, test="t", quiet_s=200.0, limit_s=600.0, heard=lambda _, __: None
             )
     assert stop.why.startswith("gave way")
     assert children.deaths == []

@@ -18,7 +18,7 @@ from tests.burnin.report_runs import FAULTY, report_of
 NAMES = sorted(path.stem for path in GOLDEN.glob("*.json"))
 CONTRAST_MIN = 4.5
 """WCAG 2.2, 1.4.3, for text."""
-pytestmark = pytest.mark.timeout(300)
+pytestmark = pytest.mark.timeout(600)
 
 
 def parsed(report: dict[str, Any]) -> ET.Element:

@@ -19,7 +19,7 @@ from tests.burnin.report_runs import CPU, FAULTY, report_of
 GOLDEN = sorted((Path(__file__).parents[1] / "golden" / "burnin").glob("*.json"))
 PUBLISHED: dict[str, Any] = json.loads(schema.text())
 CHECK = jsonschema.Draft202012Validator(PUBLISHED)
-pytestmark = pytest.mark.timeout(300)
+pytestmark = pytest.mark.timeout(600)
 
 
 def complaints(report: Any) -> list[str]:

@@ -11,7 +11,9 @@ from typing import Any
 
 import pytest
 
+from tests.burnin.report_runs import named
 from tests.burnin.test_kills import offspring
+from tests.once import once
 from tests.reading import text_of
 
 RUN = (sys.executable, "-m", "burnin", "run", "--host", "h01", "--json", "-")
@@ -24,6 +26,25 @@ def burn(*arguments: str) -> tuple[int, dict[str, Any], str]:
     done = subprocess.run([*RUN, *arguments], capture_output=True, text=True, timeout=250, check=False)
     assert "Traceback" not in done.stderr
     return done.returncode, json.loads(done.stdout), done.stderr
+
+
+def whole(factory: pytest.TempPathFactory, *arguments: str) -> tuple[int, dict[str, Any]]:
+    """What a run says that nobody interrupts; made once."""
+    text = once(factory, f"whole-{named(arguments)}", lambda: json.dumps(burn(*arguments)[:2]))
+    code, report = json.loads(text)
+    return code, report
+
+
+def noted(factory: pytest.TempPathFactory, resume: Path, *arguments: str) -> str:
+    """What a run had noted when it was killed after two slices, also put at `resume`; made once."""
+
+    def make() -> str:
+        killed(resume, 2, *arguments)
+        return resume.read_text(encoding="utf-8")
+
+    text = once(factory, f"noted-{named(arguments)}", make)
+    resume.write_text(text, encoding="utf-8")
+    return text
 
 
 def living(pids: list[int]) -> list[int]:
@@ -78,29 +99,31 @@ def told(report: dict[str, Any]) -> dict[str, Any]:
 
 @pytest.mark.parametrize(("arguments", "slices"), [(SIM, 6), (CPU, 4)], ids=["simulated", "cpu"])
 def test_a_run_that_was_killed_goes_on_to_the_same_verdict(
-    arguments: tuple[str, ...], slices: int, tmp_path: Path
+    arguments: tuple[str, ...], slices: int, tmp_path: Path, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
     resume = tmp_path / "resume"
-    whole = burn(*arguments)
     killed(resume, slices, *arguments)
     assert resume.exists()
     code, report, said = burn("--resume", str(resume), *arguments)
     assert "going on after" in said
-    assert (code, told(report)) == (whole[0], told(whole[1]))
+    unbroken = whole(tmp_path_factory, *arguments)
+    assert (code, told(report)) == (unbroken[0], told(unbroken[1]))
     assert any("slices of an earlier process" in note for note in report["notes"])
     assert report["elapsed_s"] > 0
     assert not resume.exists()  # it has reported; the next run begins anew
 
 
-def test_a_bad_gpu_stays_bad(tmp_path: Path) -> None:
+def test_a_bad_gpu_stays_bad(tmp_path: Path, tmp_path_factory: pytest.TempPathFactory) -> None:
     resume, arguments = tmp_path / "resume", (*SIM, "--inject", "gpu=1,fault=F04")
     killed(resume, 3, *arguments)
     code, report, _ = burn("--resume", str(resume), *arguments)
-    whole = burn(*arguments)[1]
+    unbroken = whole(tmp_path_factory, *arguments)[1]
     assert (code, report["verdict"]) == (1, "fail")
     assert [(one["gpu"], one["class"]) for one in report["culprits"]] == [("SIM-h01-01", "chip-persistent")]
     # The self-test of the process that went on found it once more; all else is what an unbroken run has.
-    tests, others = ([test for test in one["tests"] if test["id"] != "selftest"] for one in (told(report), told(whole)))
+    tests, others = (
+        [test for test in one["tests"] if test["id"] != "selftest"] for one in (told(report), told(unbroken))
+    )
     assert tests == others
 
 
@@ -114,11 +137,12 @@ def test_without_a_seed_a_run_goes_on_with_its_own(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("damage", ["torn", "changed", "another seed", "no JSON"])
-def test_a_note_that_is_damaged_or_of_another_run_is_told_and_not_used(damage: str, tmp_path: Path) -> None:
+def test_a_note_that_is_damaged_or_of_another_run_is_told_and_not_used(
+    damage: str, tmp_path: Path, tmp_path_factory: pytest.TempPathFactory
+) -> None:
     resume = tmp_path / "resume"
     quick = ("--backend", "sim", "--gpus", "2", "--seed", "5", "--for", "20s", "--test", "int")
-    killed(resume, 2, *quick)
-    text = resume.read_text()
+    text = noted(tmp_path_factory, resume, *quick)
     changed = {
         "torn": text[: len(text) // 2],
         "changed": text.replace('"launches":4', '"launches":5', 1),
@@ -133,10 +157,12 @@ def test_a_note_that_is_damaged_or_of_another_run_is_told_and_not_used(damage: s
     (why,) = [note for note in report["notes"] if "--resume" in note]
     assert why.endswith(": starting anew")
     assert why in json.dumps(said).replace("\\", "") or "starting anew" in said
-    assert told(report) == told(burn(*arguments)[1])
+    assert told(report) == told(whole(tmp_path_factory, *arguments)[1])
 
 
-def test_a_run_that_is_stopped_can_go_on_and_says_so_by_its_exit_code(tmp_path: Path) -> None:
+def test_a_run_that_is_stopped_can_go_on_and_says_so_by_its_exit_code(
+    tmp_path: Path, tmp_path_factory: pytest.TempPathFactory
+) -> None:
     resume = tmp_path / "resume"
     process = subprocess.Popen(
         [*RUN, "--resume", str(resume), *SIM], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
@@ -151,4 +177,4 @@ def test_a_run_that_is_stopped_can_go_on_and_says_so_by_its_exit_code(tmp_path: 
     assert (process.returncode, report["verdict"], report["why"]) == (3, "not_judged", "stopped by SIGTERM")
     assert all_gone(started)
     assert resume.exists()
-    assert told(burn("--resume", str(resume), *SIM)[1]) == told(burn(*SIM)[1])
+    assert told(burn("--resume", str(resume), *SIM)[1]) == told(whole(tmp_path_factory, *SIM)[1])

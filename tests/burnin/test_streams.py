@@ -133,7 +133,11 @@ def test_a_child_that_cannot_be_started_is_a_death_and_not_the_end_of_the_run() 
         heard: list[str] = []
         request = Discover(backend="sim", gpus=1, host="h01")
         children.ask(
-            {"gpu0": [request], "gpu1": [request]}, test="t", quiet_s=60, limit_s=60, heard=lambda g, _: heard.append(g)
+            {"gpu0": [request], "gpu1": [request]},
+            test="t",
+            quiet_s=200,
+            limit_s=200,
+            heard=lambda g, _: heard.append(g),
         )
         assert heard == ["gpu0"]
 

@@ -84,14 +84,14 @@ def _run(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Run]:
 
     thread = threading.Thread(target=loop.run_until_complete, args=(live(),))
     thread.start()
-    assert ready.wait(30)
+    assert ready.wait(120)
 
     def run(*words: str) -> Result:
         return CliRunner().invoke(main, [*words, "--insecure", "--controller", f"127.0.0.1:{port[0]}"])
 
     yield run
     loop.call_soon_threadsafe(stop.set)
-    thread.join(30)
+    thread.join(120)
     loop.close()
     structlog.reset_defaults()
 

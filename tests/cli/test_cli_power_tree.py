@@ -1,6 +1,7 @@
 """`fleetd power tree` against a controller that shares budgets out, and against one that does not; and its metrics."""
 
 import json
+import re
 from pathlib import Path
 
 from click.testing import CliRunner, Result
@@ -39,13 +40,13 @@ def test_the_tree_for_people_machines_and_prometheus(tmp_path: Path) -> None:
         shown = run(port)
         assert shown.exit_code == 0
         words = (
-            "nobody is raised for another 151 s",
             "domain",
             "  r0",
             "h1: reserved at its maximum: its governor only observes\n",
             "safe cap\n",
         )
         assert [word for word in words if word not in shown.stdout] == []
+        assert re.search(r"nobody is raised for another 1[2-5]\d s", shown.stdout), "151 s, less what has passed"
         body = json.loads(run(port, "--json", "-").stdout)
         assert body["schema"] == "fleetd.power.tree/1"
         assert [area["name"] for area in body["areas"]] == ["domain", "r0"]

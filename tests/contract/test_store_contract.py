@@ -376,7 +376,7 @@ def test_a_ledger_in_a_missing_folder_is_refused(tmp_path: Path) -> None:
         SqlStore(tmp_path / "nowhere" / "fleet.db")
 
 
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=30)
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow], max_examples=30)
 @given(text=st.text(max_size=60))
 def test_a_text_that_is_no_entry_is_a_store_error(text: str) -> None:
     with pytest.raises(StoreError, match="cannot read"):

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.core.mutate_core import CORE, MISTAKES
+from tests.core.mutate_core import CORE, MISTAKES, TESTS
 
 
 @pytest.mark.timeout(600)  # fifty runs of the fast tests, side by side with everything else
@@ -23,6 +23,7 @@ def test_every_mistake_is_noticed_and_the_core_as_it_is_has_none() -> None:
 
 def test_at_least_twenty_mistakes_each_stands_once_in_its_module() -> None:
     assert len(MISTAKES) >= 20
-    for name, (module, old, new) in MISTAKES.items():
+    for name, (module, old, new, first) in MISTAKES.items():
         assert (CORE / f"{module}.py").read_text().count(old) == 1, name
         assert old != new
+        assert first in TESTS

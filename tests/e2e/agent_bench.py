@@ -1,8 +1,6 @@
 """One real `fleetd agent` on the fake NVIDIA library, with a service manager's socket that listens to it."""
 
 import json
-import os
-import select
 import signal
 import socket
 import subprocess
@@ -17,9 +15,11 @@ from typing import Any
 import yaml
 
 from fleetd.agent.status_client import NoAnswer, ask
+from fleetd.loopback import free_ports
 from tests.fakelibs.nvidia_fake import H200, Scenario, build, environ
+from tests.stopping import ends
 
-WAIT_S = 30.0
+WAIT_S = 60.0
 HEALTHY = {
     **H200,
     "CurrentClocksEventReasons": 0,
@@ -39,9 +39,7 @@ class AgentBench:
         self.scenario = Scenario(folder / "nvml.scenario", gpus=gpus, part=HEALTHY)
         self.library = build(*defines)
         self.status = folder / "a.sock"
-        with socket.socket() as probe:
-            probe.bind(("127.0.0.1", 0))
-            self.port = probe.getsockname()[1]
+        (self.port,) = free_ports(1)
         (folder / "state").mkdir(exist_ok=True)
         self.file = folder / "agent.yaml"
         self.config = {
@@ -91,7 +89,7 @@ class AgentBench:
         raise AssertionError(f"not told within {within_s} s: {beginning}; {self.said}; {self.log()}")
 
     def ask(self) -> dict[str, Any]:
-        return ask(self.status, timeout_s=2.0)
+        return ask(self.status, timeout_s=WAIT_S)
 
     def until(self, holds: Callable[[dict[str, Any]], bool], what: str, *, within_s: float = WAIT_S) -> float:
         """Wait until the agent's status is so; returns how long that took."""
@@ -116,20 +114,29 @@ class AgentBench:
     def metrics(self) -> tuple[float, str]:
         """Seconds that a scrape took, and its text."""
         began_s = time.monotonic()
-        with urllib.request.urlopen(f"http://127.0.0.1:{self.port}/metrics", timeout=5) as response:
+        with urllib.request.urlopen(f"http://127.0.0.1:{self.port}/metrics", timeout=WAIT_S) as response:
             text = response.read().decode()
         return time.monotonic() - began_s, text
 
     def cli(self, *words: str) -> "subprocess.CompletedProcess[str]":
         """Another command, which talks to this agent."""
         command = [sys.executable, "-m", "fleetd", *words]
-        return subprocess.run(command, env=self.environ, capture_output=True, text=True, timeout=60, check=False)
+        return subprocess.run(command, env=self.environ, capture_output=True, text=True, timeout=200, check=False)
+
+    def check(self) -> "subprocess.CompletedProcess[str]":
+        """`fleetd check`; asked again where the agent has had no processor for its tenth of a second."""
+        end_s = time.monotonic() + WAIT_S
+        while True:
+            done = self.cli("check", "--socket", str(self.status))
+            if "does not answer within" not in done.stderr or time.monotonic() > end_s:
+                return done
 
     def log(self) -> str:
         return (self.folder / "log").read_text(errors="replace")
 
     def logged(self, event: str) -> list[dict[str, Any]]:
-        lines = [json.loads(line) for line in self.log().splitlines() if line.startswith("{")]
+        whole = [line for line in self.log().splitlines(keepends=True) if line.endswith("\n")]
+        lines = [json.loads(line) for line in whole if line.startswith("{")]
         return [line for line in lines if line["event"] == event]
 
     def stop(self) -> tuple[int, float]:
@@ -145,18 +152,7 @@ class AgentBench:
             self.stop()
         self.notify.close()
         for pid in map(int, self.scenario.lines(".starts")):  # helpers end by themselves once they are let go
-            wait_gone(pid)
-
-
-def wait_gone(pid: int) -> None:
-    try:
-        handle = os.pidfd_open(pid)
-    except ProcessLookupError:
-        return
-    try:
-        assert select.select([handle], [], [], WAIT_S)[0], f"process {pid} does not end"
-    finally:
-        os.close(handle)
+            assert ends(pid), f"process {pid} does not end"
 
 
 @contextmanager

@@ -48,9 +48,9 @@ class Cable:
         while True:
             try:
                 near, _ = self._listener.accept()
-                far = socket.create_connection(("127.0.0.1", self._target_port), timeout=2)
+                far = socket.create_connection(("127.0.0.1", self._target_port), timeout=30)
                 far.settimeout(None)
-            except ConnectionRefusedError:
+            except (ConnectionRefusedError, TimeoutError):
                 near.close()  # nobody is there to forward to
                 continue
             except OSError:

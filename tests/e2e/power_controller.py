@@ -68,10 +68,10 @@ def serving(folder: Path, tree: PowerTree | None, *, settled: bool) -> Iterator[
     thread = threading.Thread(target=loop.run_until_complete, args=(live(),))
     thread.start()
     try:
-        assert ready.wait(30)
+        assert ready.wait(120)
         yield found[0]
     finally:
         loop.call_soon_threadsafe(stop.set)
-        thread.join(30)
+        thread.join(120)
         loop.close()
         structlog.reset_defaults()

@@ -1,6 +1,5 @@
 """A real agent, a real power guard, one C library under both: what holds the power, and what happens at every end."""
 
-import os
 import shutil
 import signal
 import tempfile
@@ -12,7 +11,7 @@ import pytest
 
 from tests.e2e.agent_bench import AgentBench, agent
 from tests.powerguard.governor_bench import tuned
-from tests.powerguard.guard_bench import SAFE, WAIT_S, Bench
+from tests.powerguard.guard_bench import SAFE, WAIT_S, Bench, until
 
 pytestmark = [
     pytest.mark.e2e,
@@ -36,9 +35,9 @@ def end(host: AgentBench, number: signal.Signals) -> None:
 
 def test_a9_an_agent_boosts_hands_over_and_its_death_is_the_safe_cap(folder: Path) -> None:
     (folder / "guard").mkdir()
-    guard = Bench(folder / "guard")
+    guard = Bench(folder / "guard", words=("--hand-over-max", "60"))  # an agent may take long to start
     power = {"mode": "boost", "envelope": "h200", "set_point": str(tuned(folder / "point.json"))}
-    power |= {"guard": str(folder / "guard" / "guard.sock"), "settle_seconds": 0.01, "hand_over_seconds": 30.0}
+    power |= {"guard": str(folder / "guard" / "guard.sock"), "settle_seconds": 0.01, "hand_over_seconds": 60.0}
     try:
         guard.start()
         with agent(folder, gpus=2, start=False, power=power) as host:
@@ -54,8 +53,7 @@ def test_a9_an_agent_boosts_hands_over_and_its_death_is_the_safe_cap(folder: Pat
             end(host, signal.SIGTERM)
             assert guard.limits() == [BOOST, BOOST]
             host.start()
-            while guard.ask(do="status")["holder_pid"] is None:
-                os.sched_yield()
+            until(lambda: guard.ask(do="status")["holder_pid"] is not None, "the next agent has the lease")
             assert guard.ask(do="status")["falls_total"] == {}
             end(host, signal.SIGKILL)
             guard.until(SAFE)

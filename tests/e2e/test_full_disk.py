@@ -12,7 +12,7 @@ from fleetd.model.host import Lifecycle
 from fleetd.system import RealClock
 from tests.e2e.test_story import hosts, recorded, state, wait_until
 
-pytestmark = [pytest.mark.e2e, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.e2e, pytest.mark.timeout(600)]
 
 GOOD = HostPlan(name="good", gpus=4)
 BAD = HostPlan(name="bad", gpus=4, fault="gpu=2,fault=F03,rate=0.3")

@@ -11,6 +11,7 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 
 from fleetd.controller.controller import Controller
+from fleetd.loopback import free_ports
 from fleetd.model.host import POWER_LEASES, Hello
 from fleetd.model.ids import BootId, HostName
 from fleetd.model.order import RunBurnin
@@ -38,7 +39,7 @@ class Hall:
         self.hosts[0].wish = self.hosts[1].wish = SAFE_CAP
         self.worst = 0.0
         self.server: Server | None = None
-        self.port = 0
+        (self.port,) = free_ports(1)
 
     @asynccontextmanager
     async def controller(self, *, settled: bool = True) -> AsyncIterator[Controller]:
@@ -46,7 +47,6 @@ class Hall:
         task = asyncio.create_task(controller.run())
         config = ServerConfig(listen=f"127.0.0.1:{self.port}", insecure=True, drain_retry_after_seconds=0.05)
         server = await serve(config, agents=controller.intake, desk=controller.desk)
-        self.port = server.port
         try:
             yield controller
         finally:
@@ -108,7 +108,7 @@ class Hall:
             assert drawn <= BUDGET
             await asyncio.sleep(0.005)
 
-    async def until(self, condition: Callable[[], bool], patience_s: float = 30.0) -> None:
+    async def until(self, condition: Callable[[], bool], patience_s: float = 120.0) -> None:
         async with asyncio.timeout(patience_s):
             while not condition():  # noqa: ASYNC110 - what is looked at has no event
                 await asyncio.sleep(0.01)

@@ -19,7 +19,7 @@ from fleetd.system import RealClock
 from tests.actuators.slurm_cluster import SlurmCluster, now_s
 from tests.actuators.waiting import wait_until
 
-pytestmark = [pytest.mark.e2e, pytest.mark.timeout(180)]
+pytestmark = [pytest.mark.e2e, pytest.mark.timeout(600)]
 
 CONFIG = SlurmConfig(kind="slurm", timeout_seconds=30)
 
@@ -301,7 +301,7 @@ def test_the_ends_of_jobs_are_heard_of_once_a_node(cluster: SlurmCluster) -> Non
         ("h01", good, True),
         ("h02", bad, False),
     ]
-    assert all(isinstance(end, EndedJob) and end.ran_seconds < 60 for end in ends)
+    assert all(isinstance(end, EndedJob) and end.ran_seconds < 600 for end in ends)
 
 
 @pytest.mark.parametrize("text", ["h01", "h[01-03]", "h[01,03],login", "a[1-2]b[09-11],c", "n-[098-101,7]"])

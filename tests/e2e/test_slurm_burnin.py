@@ -10,7 +10,7 @@ from tests.actuators.slurm_cluster import SlurmCluster
 from tests.actuators.waiting import wait_until
 from tests.reading import lines_of, text_of
 
-pytestmark = [pytest.mark.e2e, pytest.mark.timeout(240)]
+pytestmark = [pytest.mark.e2e, pytest.mark.timeout(600)]
 
 DEPLOY = Path(__file__).parents[2] / "deploy" / "slurm"
 FLEETD = """#!/bin/sh

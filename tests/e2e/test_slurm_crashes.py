@@ -176,7 +176,7 @@ def _dead(ended: object) -> bool:
 
 async def until(holds: Callable[[], bool]) -> None:
     clock = RealClock()
-    deadline_s = clock.elapsed_s() + 60
+    deadline_s = clock.elapsed_s() + 120
     while not await asyncio.to_thread(holds):
         assert clock.elapsed_s() < deadline_s
         await clock.sleep_s(0.02)

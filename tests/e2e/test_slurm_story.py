@@ -13,7 +13,7 @@ from fleetd.system import RealClock
 from tests.actuators.slurm_cluster import SlurmCluster
 from tests.e2e.test_story import fleetd, hosts, state, wait_until
 
-pytestmark = [pytest.mark.e2e, pytest.mark.timeout(400)]
+pytestmark = [pytest.mark.e2e, pytest.mark.timeout(600)]
 
 GOOD = HostPlan(name="h01", gpus=4)
 GHOST = HostPlan(name="ghost", gpus=1)
@@ -36,7 +36,8 @@ def explained(fleet: Loopback, host: str) -> str:
 
 
 def test_a_bad_gpu_is_drained_in_slurm_and_its_host_comes_back_proven(fleet: Loopback, cluster: SlurmCluster) -> None:
-    job = cluster.submit("sleep 8", "-w", "h02")
+    over = fleet.folder / "over"
+    job = cluster.submit(f"while [ ! -e {over} ]; do sleep 0.2; done", "-w", "h02")
     for name in ("controller", "h01", "h02"):
         fleet.start(name)
     wait_until(lambda: "DRAIN" in cluster.state("h02"), "the bad host is drained")
@@ -45,6 +46,8 @@ def test_a_bad_gpu_is_drained_in_slurm_and_its_host_comes_back_proven(fleet: Loo
     assert reason.startswith("fleetd:h02/")
     assert hold.gpu is not None
     assert str(hold.gpu) in reason or "index 2" in reason or "gpu 2" in reason
+    assert cluster.job(job, "JobState") == "RUNNING"
+    over.touch()
     wait_until(lambda: cluster.job(job, "JobState") == "COMPLETED", "its job runs to its end")
     wait_until(lambda: f"job {job} ended well" in explained(fleet, "h02"), "its end is heard of")
     wait_until(lambda: state(fleet, "h01") is Lifecycle.HEALTHY, "the good host is healthy")

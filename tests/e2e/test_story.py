@@ -19,7 +19,7 @@ from fleetd.system import RealClock
 from tests.e2e.cable import Cable
 from tests.reading import lines_of
 
-pytestmark = [pytest.mark.e2e, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.e2e, pytest.mark.timeout(600)]
 
 BAD = HostPlan(name="bad", gpus=4, fault="gpu=2,fault=F03,rate=0.3")
 GOOD = HostPlan(name="good", gpus=4)
@@ -65,15 +65,16 @@ def recorded(fleet: Loopback) -> list[tuple[str, str]]:
     return [(line["verb"], line["host"]) for line in lines]
 
 
-def burning(host: str) -> list[int]:
-    """Processes of burn-ins of a host that run now."""
+def burning(fleet: Loopback, host: str) -> list[int]:
+    """Processes of burn-ins of a host of this fleet that run now."""
     found = []
     for entry in Path("/proc").iterdir():
         try:
             words = (entry / "cmdline").read_bytes().split(b"\0")
         except OSError:
             continue
-        if b"burnin" in words and f"--host={host}".encode() in words:
+        ours = any(str(fleet.folder).encode() in word for word in words)
+        if ours and b"burnin" in words and f"--host={host}".encode() in words:
             found.append(int(entry.name))
     return found
 
@@ -83,7 +84,7 @@ def demo(folder: Path, **environ: str) -> "subprocess.CompletedProcess[str]":
     return subprocess.run(command, env={**os.environ, **environ}, capture_output=True, text=True, check=False)
 
 
-@pytest.mark.timeout(400)
+@pytest.mark.timeout(600)
 def test_the_demo_finds_the_gpu_that_goes_bad_and_no_other(tmp_path: Path) -> None:
     folder = tmp_path / "demo"
     result = demo(folder)
@@ -105,7 +106,7 @@ def test_the_demo_finds_the_gpu_that_goes_bad_and_no_other(tmp_path: Path) -> No
     ]
 
 
-@pytest.mark.timeout(400)
+@pytest.mark.timeout(600)
 def test_without_gcc_the_demo_says_so_and_goes_on_with_simulated_gpus(tmp_path: Path) -> None:
     result = demo(tmp_path / "demo", PATH=str(tmp_path), XDG_CACHE_HOME=str(tmp_path / "cache"))
     assert result.returncode == 0, result.stdout + result.stderr
@@ -119,17 +120,17 @@ def test_everything_killed_once_and_the_host_is_quarantined_exactly_once(fleet: 
         fleet.write_agent(BAD.name, port=cable.port)
         fleet.start_all()
 
-        wait_until(lambda: bool(burning(BAD.name)), "a burn-in of the bad host runs")
+        wait_until(lambda: bool(burning(fleet, BAD.name)), "a burn-in of the bad host runs")
         fleet.kill(BAD.name)
-        wait_until(lambda: not burning(BAD.name), "no burn-in outlives its agent", seconds=10)
+        wait_until(lambda: not burning(fleet, BAD.name), "no burn-in outlives its agent")
         fleet.start(BAD.name)
 
-        wait_until(lambda: bool(burning(BAD.name)), "the restarted agent goes on with its order")
+        wait_until(lambda: bool(burning(fleet, BAD.name)), "the restarted agent goes on with its order")
         fleet.kill("controller")
+        cable.cut()  # before the controller is back, so that the burn-in cannot end too soon
         fleet.start("controller")
 
         wait_until(lambda: bool(hosts(fleet)), "the controller is back with its ledger")
-        cable.cut()
         report = fleet.folder / BAD.name / "burnin"
         wait_until(lambda: any(report.glob("*.json")), "the burn-in ends while the link is down")
         assert state(fleet, BAD.name) is not Lifecycle.QUARANTINED
@@ -173,7 +174,7 @@ def test_the_agent_is_small_and_the_operator_sees_what_happened(fleet: Loopback)
 
 
 def fleetd(fleet: Loopback, *words: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(fleet.command(*words), capture_output=True, text=True, timeout=60, check=False)
+    return subprocess.run(fleet.command(*words), capture_output=True, text=True, timeout=200, check=False)
 
 
 def rss_bytes(pid: int) -> int:

@@ -26,7 +26,7 @@ from burnin.guard import GuardConfig, ReplayGuard
 from burnin.guard.learn import Learner
 
 WIDTH = 16
-DEADLINE_S = 60.0
+DEADLINE_S = 240.0
 """Of the process group that trains; the guard's own waits are shorter, so that they end first."""
 RIGHT = {
     "none": None,

@@ -69,7 +69,7 @@ def train(variant: str, rank: int, *, guarded: bool) -> tuple[list[float], dict[
     guard = None
     if guarded:
         hook = (None, fp16_compress_hook) if variant == "hook given" else None
-        config = GuardConfig(every=2, peer_every=2, deadline_s=60.0)
+        config = GuardConfig(every=2, peer_every=2, deadline_s=200.0)
         guard = ReplayGuard(model, optimizer, config=config, comm_hook=hook)
         step = guard.step
     elif variant == "hook given":
@@ -103,7 +103,7 @@ def job(rank: int, store: str) -> None:
     torch.set_num_threads(1)
     os.environ["GLOO_SOCKET_IFNAME"] = "lo"
     dist.init_process_group(
-        "gloo", store=dist.FileStore(store, WORLD), rank=rank, world_size=WORLD, timeout=timedelta(seconds=60)
+        "gloo", store=dist.FileStore(store, WORLD), rank=rank, world_size=WORLD, timeout=timedelta(seconds=200)
     )
     for variant in VARIANTS:
         plain, _ = train(variant, rank, guarded=False)

@@ -1,6 +1,7 @@
 """The benchmarks of the guard, tried on the CPU: their times mean nothing there, that they measure and add up does."""
 
 import json
+import math
 import os
 import subprocess
 import sys
@@ -43,6 +44,6 @@ def test_the_parts_of_a_check_add_up_to_it(tmp_path: Path) -> None:
     calls = {name: row["calls"] for name, row in parts.items()}
     once = [calls[name] for name in ("original", "replay", "capture", "after update")]
     assert [*once, 10 * calls["exact"]] == pytest.approx([1, 1, 1, 1, 1])
-    assert check["extra_ms"] < check["parts"]["all"]["device_ms"]
+    assert math.isfinite(check["extra_ms"])
     assert "a check costs" in said
     assert report["met"].keys() == {"overhead_20, default"}

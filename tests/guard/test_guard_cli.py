@@ -162,7 +162,7 @@ def example(name: str, *options: str) -> Any:
     )
 
 
-@pytest.mark.timeout(500)
+@pytest.mark.timeout(900)
 def test_an_example_names_the_culprit_and_exits_with_1(tmp_path: Path) -> None:
     done = example("gpt", "--inject", "chip", "--json", str(tmp_path / "out"))
     told = json.loads((tmp_path / "out").read_text())
@@ -170,7 +170,7 @@ def test_an_example_names_the_culprit_and_exits_with_1(tmp_path: Path) -> None:
     assert done.returncode == told["exit_code"] == 1
 
 
-@pytest.mark.timeout(500)
+@pytest.mark.timeout(900)
 def test_a_clean_example_is_clean_and_trains_as_without_the_guard(tmp_path: Path) -> None:
     guarded = example("dlrm", "--log", str(tmp_path / "a"), "--json", str(tmp_path / "out"), "--steps", "12")
     plain = example("dlrm", "--log", str(tmp_path / "b"), "--steps", "12", "--no-guard")

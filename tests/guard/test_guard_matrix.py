@@ -19,7 +19,7 @@ def harness() -> Any:
     return module
 
 
-@pytest.mark.timeout(400)
+@pytest.mark.timeout(900)
 def test_every_fault_gets_its_class_and_its_culprit(tmp_path: Path) -> None:
     gang = harness()
     kinds = list(gang.RIGHT)
@@ -29,7 +29,7 @@ def test_every_fault_gets_its_class_and_its_culprit(tmp_path: Path) -> None:
     assert all(not one["unchecked"] for one in told)
 
 
-@pytest.mark.timeout(400)
+@pytest.mark.timeout(900)
 def test_a_rank_that_fails_in_a_check_leaves_the_others_unchecked_and_never_hanging(tmp_path: Path) -> None:
     gang = harness()
     starved, ddp, fsdp2, hsdp, *died = gang.run_trials(
@@ -58,7 +58,7 @@ def a_replay_that_breaks_off_on_one_rank_is_ended_at_once_and_training_goes_on_a
     assert told["of_plain"] == {}
     assert told["as_unbroken"] is True
     assert told["last_verified_step"] == told["steps"]
-    assert told["slowest_s"] < 20, "far below every deadline, of which the shortest is 30 s"
+    assert told["slowest_s"] < 60, "far below every deadline, of which the shortest is 120 s"
 
 
 def a_rank_that_dies_in_a_replay_leaves_the_others_unchecked(told: dict[str, Any]) -> None:

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 
-@pytest.mark.timeout(400)
+@pytest.mark.timeout(900)
 def test_every_variant_trains_as_without_the_guard_and_is_checked_or_says_why_not(tmp_path: Path) -> None:
     script, root = Path(__file__).with_name("gang_variants.py"), Path(__file__).parents[2]
     environment = {**os.environ, "PYTHONPATH": str(root), "FLEETD_GUARD_SOCKET": str(tmp_path / "none")}

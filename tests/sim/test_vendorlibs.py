@@ -65,7 +65,7 @@ def test_a_library_is_built_once_by_processes_that_begin_together(tmp_path: Path
         f"from pathlib import Path; from fleetd.sim.vendorlibs.{vendor} import build; print(build(Path('{tmp_path}')))"
     )
     both = [subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True) for _ in range(2)]
-    homes = {process.communicate(timeout=90)[0] for process in both}
+    homes = {process.communicate(timeout=250)[0] for process in both}
     assert [process.returncode for process in both] == [0, 0]
     assert [f"{path}\n" for path in tmp_path.iterdir()] == list(homes), "one library, and nothing left over"
 

@@ -122,7 +122,7 @@ except StoreError as error:
 def test_a_first_start_that_finds_no_room_is_not_in_the_way_of_the_next(tmp_path: Path, room: int) -> None:
     path = tmp_path / "fleet.db"
     words = [sys.executable, "-c", NO_ROOM, str(path), str(room)]
-    done = subprocess.run(words, capture_output=True, text=True, timeout=60, check=True)
+    done = subprocess.run(words, capture_output=True, text=True, timeout=200, check=True)
     assert done.stdout.startswith(f"{path}: "), "it failed, and says where"
     assert not path.exists() or path.stat().st_size > 0
     with closing(SqlStore(path)) as store:

@@ -91,7 +91,7 @@ def test_a_full_spool_drops_the_oldest_info_and_then_the_oldest(spool_of: Open, 
     assert [entry["event"] for entry in logs] == ["findings_dropped"] * 3
 
 
-@settings(max_examples=30, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=30, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
 @given(st.lists(st.tuples(st.sampled_from("abcdefgh"), st.booleans()) | st.integers(0, 20), max_size=25))
 def test_it_stays_bounded_and_in_order_whatever_happens(spool_of: Open, make: Any, steps: list[Any]) -> None:
     spool = spool_of(f"{uuid.uuid4()}.db", max_findings=4, max_acknowledged=3)  # hypothesis seeds `random`

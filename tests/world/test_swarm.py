@@ -21,7 +21,7 @@ def test_a_drawn_world_keeps_what_must_hold(seed: int) -> None:
     assert failure(seed) == ""
 
 
-HASH_SEEDS = ("0", "1", "2")
+HASH_SEEDS = ("0", "1")
 
 
 def output(hash_seed: str, *arguments: str) -> bytes:
@@ -37,12 +37,12 @@ def output(hash_seed: str, *arguments: str) -> bytes:
 def test_the_same_seed_gives_the_same_journal_whatever_the_hash_seed() -> None:
     code = (
         "import sys; from fleetd.world.swarm import run\n"
-        "for seed in (3, 5, 8): sys.stdout.buffer.write(run(seed).dump + b'end\\n')"
+        "for seed in (3, 5): sys.stdout.buffer.write(run(seed).dump + b'end\\n')"
     )
     first, *others = (output(hash_seed, "-c", code) for hash_seed in HASH_SEEDS)
-    journals = first.split(b"end\n")[:3]
+    journals = first.split(b"end\n")[:2]
     assert all(journal.count(b"\n") > 10 for journal in journals)
-    assert len(set(journals)) == 3
+    assert len(set(journals)) == 2
     for other in others:
         assert other == first  # all bytes of all rows, not a digest of them
 
