@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 SETUP_INPUTS := pyproject.toml constraints.txt
 
-.PHONY: help deps demo test e2e lint protos swarm clean bench-checksum bench-gemm bench-faults bench-world bench-agent bench-guard-power bench-power bench-store bench-fleet bench-failover bench-guard
+.PHONY: help deps demo test e2e lint protos swarm clean bench-checksum bench-gemm bench-faults bench-world bench-agent bench-guard-power bench-power bench-store bench-fleet bench-failover bench-fleet-tls bench-page bench-guard
 
 help:  ## list the targets
 	@grep -hE '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | sort
@@ -76,3 +76,9 @@ bench-guard: $(STAMP)  ## training guard: 308 planted faults on the CPU; cost an
 
 clean:  ## remove the virtual environment and caches
 	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .import_linter_cache build dist
+
+bench-fleet-tls: $(STAMP)  ## 5,000 agents over mutual TLS on 2 cores: latency, memory; all back at once (15 minutes)
+	@$(BIN)/python tests/bench/fleet_load.py 5000 --tls --storm 3
+
+bench-page: $(STAMP)  ## the page with 10,000 hosts in a real Chromium: first paint, whole map, a change
+	@$(BIN)/python -m tests.bench.bench_page
