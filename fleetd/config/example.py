@@ -42,6 +42,9 @@ _PLACEHOLDERS: Mapping[tuple[str, str], object] = {
     ("ServerConfig", "cert"): "/etc/fleetd/controller.crt",
     ("ServerConfig", "key"): "/etc/fleetd/controller.key",
     ("WebhookConfig", "url"): "https://site.example/hook",
+    ("WebConfig", "cert"): "/etc/fleetd/controller.crt",
+    ("WebConfig", "key"): "/etc/fleetd/controller.key",
+    ("WebConfig", "ca"): "/etc/fleetd/ca.crt",
 }
 """What has no default, or none that could work: a site has its own."""
 

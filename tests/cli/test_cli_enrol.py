@@ -143,6 +143,7 @@ def test_an_agent_renews_what_is_due_and_connects_anew(site: Site, tmp_path: Pat
     config = tmp_path / "agent.yaml"
     config.write_text(yaml.safe_dump(document))
     made = ec.generate_private_key(ec.SECP256R1())
+    key.touch(mode=0o600)
     key.write_bytes(made.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption()))
     csr = x509.CertificateSigningRequestBuilder().subject_name(common_name("x")).sign(made, hashes.SHA256())
     ca, ca_key = site.pki / "ca.crt", site.pki / "ca.key"

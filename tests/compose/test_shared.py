@@ -43,11 +43,11 @@ def test_what_is_no_place_for_a_ledger_is_told_at_its_line(tmp_path: Path) -> No
     assert "s3cret" not in str(refused.value)
 
 
-def test_a_database_that_is_away_at_the_start_is_one_line_and_exit_2(tmp_path: Path) -> None:
+def test_a_database_that_is_away_at_the_start_is_one_line_and_exit_1(tmp_path: Path) -> None:
     (port,) = free_ports(1)
     with started(configured(tmp_path, f"postgresql://fleetd@127.0.0.1:{port}/fleet")) as controller:
         said = controller.stderr.read() if controller.stderr is not None else ""
-    assert controller.returncode == 2
+    assert controller.returncode == 1, "trying again later may do"
     last = said.splitlines()[-1]
     assert last.startswith(f"fleetd: postgresql://127.0.0.1:{port}/fleet: ")
     assert "Connection refused" in last

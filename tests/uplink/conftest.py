@@ -410,7 +410,9 @@ def certify(
     (bench.path / "made").mkdir(exist_ok=True)
     (bench.path / "made" / f"{stem}.crt").write_bytes(signed.public_bytes(Encoding.PEM))
     private = key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
-    (bench.path / "made" / f"{stem}.key").write_bytes(private)
+    kept = bench.path / "made" / f"{stem}.key"
+    kept.touch(mode=0o600)  # a key that others can read is refused
+    kept.write_bytes(private)
 
 
 def reissue(pki: Path, fresh: Path, *, hosts: Sequence[str]) -> None:

@@ -245,6 +245,7 @@ def test_a_controller_without_a_ca_says_whose_business_it_is(play: Any) -> None:
                     await ann.issue_token(H01, "new rack")
             own = Files(ca=bench.pki / "ca.crt", cert=bench.path / "a.crt", key=bench.path / "a.key")
             own.cert.write_bytes((bench.pki / "agents/h01.crt").read_bytes())
+            own.key.touch(mode=0o600)
             own.key.write_bytes((bench.pki / "agents/h01.key").read_bytes())
             with pytest.raises(Refused, match="signs no certificates, the site's CA does"):
                 await asyncio.to_thread(renew, f"127.0.0.1:{server.port}", own, host=H01, answer_s=10.0)
@@ -408,6 +409,7 @@ def test_an_operator_renews_nothing_and_nobody_renews_for_another(play: Any) -> 
             for stem, why in (("operators/ann", "this is for the role agent"), ("agents/h02", "for another key or")):
                 own = Files(ca=bench.pki / "ca.crt", cert=bench.path / "o.crt", key=bench.path / "o.key")
                 own.cert.write_bytes((bench.pki / f"{stem}.crt").read_bytes())
+                own.key.touch(mode=0o600)
                 own.key.write_bytes((bench.pki / f"{stem}.key").read_bytes())
                 with pytest.raises((Refused, UplinkError), match=why):
                     await asyncio.to_thread(renew, f"127.0.0.1:{server.port}", own, host=H01, answer_s=10.0)

@@ -237,7 +237,7 @@ def test_what_the_process_that_renews_says_is_told(play: Any, make: Any) -> None
             port = server.port
         with pytest.raises(UplinkError, match=rf"cannot reach the controller at 127.0.0.1:{port}"):
             await own.renew()
-        shutil.copy(tls["ca"], tls["key"])  # no key
+        shutil.copyfile(tls["ca"], tls["key"])  # no key
         with pytest.raises(UplinkError, match=r"no secure connection|cannot reach"):
             await own.renew()
 

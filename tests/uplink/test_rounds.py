@@ -75,7 +75,7 @@ class Three:
     async def start(self, stack: AsyncExitStack) -> None:
         for door in self.doors:
             config = self._bench.server_config(secure=False)
-            server = await serve(config, agents=door, desk=StandByDesk(door))
+            server = await serve(config, agents=door, desk=StandByDesk(door), clock=RealClock())
             stack.push_async_callback(server.stop, grace_s=0)
             self.servers.append(server)
         ports = [self.servers[0].port, *free_ports(1), self.servers[1].port]
