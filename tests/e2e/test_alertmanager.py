@@ -17,7 +17,7 @@ import pytest
 import yaml
 
 from fleetd.core.alerts import read
-from fleetd.loopback import free_port
+from fleetd.loopback import free_ports
 from tests.deploy.promql import ALERTS, PROMETHEUS
 from tests.e2e.test_prometheus import wait_for
 
@@ -74,7 +74,7 @@ def alertmanager(folder: Path, there: Receivers) -> Iterator[str]:
     (folder / "am.yml").write_text(yaml.safe_dump(config))
     program = shutil.which("prometheus-alertmanager") or shutil.which("alertmanager")
     assert program, "alertmanager is not installed: make deps"
-    port = free_port()
+    (port,) = free_ports(1)
     words = [f"--config.file={folder}/am.yml", f"--storage.path={folder}/am", "--cluster.listen-address="]
     with (
         (folder / "am.log").open("wb") as log,

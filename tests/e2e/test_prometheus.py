@@ -18,7 +18,7 @@ from urllib.request import urlopen
 import pytest
 import yaml
 
-from fleetd.loopback import HostPlan, Loopback, free_port
+from fleetd.loopback import HostPlan, Loopback, free_ports
 from fleetd.system import RealClock
 from tests.deploy.promql import RECORDS, RULE_FILES, names_in, queries, rules
 
@@ -132,7 +132,7 @@ def prometheus(folder: Path, fleet: Loopback) -> Iterator[int]:
         ],
     }
     (folder / "prometheus.yml").write_text(yaml.safe_dump(config))
-    port = free_port()
+    (port,) = free_ports(1)
     where = [f"--config.file={folder}/prometheus.yml", f"--storage.tsdb.path={folder}/tsdb"]
     with (
         (folder / "prometheus.log").open("wb") as log,
