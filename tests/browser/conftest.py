@@ -67,9 +67,9 @@ def stand() -> Iterator[Stand]:
         yield found
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def browser() -> Iterator[Browser]:
-    """Debian's Chromium, one for all tests."""
+    """Debian's Chromium, for the tests of a file: as long as it is driven, nothing else can have an event loop."""
     if CHROMIUM is None:
         pytest.skip("Chromium is not installed: `deploy/deps e2e` names what is missing")
     with sync_playwright() as playwright:
