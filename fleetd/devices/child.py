@@ -206,6 +206,9 @@ class Child:
         except (TimeoutError, subprocess.TimeoutExpired):
             self.abandon()
             return False
+        except BaseException:  # cancelled, as when the agent is stopped: it must be reaped all the same
+            self.abandon()
+            raise
         self._hang_up()
         return True
 

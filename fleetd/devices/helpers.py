@@ -159,8 +159,14 @@ class Helpers:
 
     async def end(self, child: Child, within_s: float = END_S) -> None:
         """Let a helper end by itself; it is abandoned when it does not. One that is abandoned stays so."""
-        if not any(one is child for one, _ in self._abandoned) and not await child.end(within_s):
-            self._abandoned.append((child, None))
+        if any(one is child for one, _ in self._abandoned):
+            return
+        ended = False
+        try:
+            ended = await child.end(within_s)
+        finally:
+            if not ended:
+                self._abandoned.append((child, None))
 
     def abandon(self, child: Child, gpu: GpuId | None = None) -> None:
         """Give up a helper that is inside a call for a GPU (None: for the driver as a whole); does not wait."""

@@ -1,6 +1,7 @@
 """One helper process by itself: how long its answer is waited for, and its end."""
 
 import asyncio
+import gc
 import os
 import select
 import time
@@ -58,6 +59,21 @@ def test_one_that_answered_has_its_time_to_end(tmp_path: Path) -> None:
         child = await started(tmp_path)
         assert await child.end(30.0)
         assert child.ended()
+
+    run(case())
+
+
+def test_one_whose_end_nobody_waits_for_any_more_is_looked_after_all_the_same(tmp_path: Path) -> None:
+    async def case() -> None:
+        child = await started(tmp_path)
+        pid, end = child.pid, asyncio.create_task(child.end(100.0))
+        await asyncio.sleep(0)
+        end.cancel()
+        await asyncio.wait({end})
+        assert end.cancelled()
+        del child, end
+        gc.collect()  # a process that is forgotten while it runs is a warning, and a warning is an error
+        await gone(pid)
 
     run(case())
 
