@@ -22,6 +22,7 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
+from burnin.crew import spread
 from burnin.kernels import checksum_on_device, on_device, tile_sums_on_device
 from burnin.keys import MASK64, derive
 from burnin.words import counters, segment_keys, segments
@@ -196,11 +197,12 @@ def _words(raw: npt.NDArray[np.uint8]) -> npt.NDArray[np.uint64]:
 
 def _sum_words(raw: npt.NDArray[np.uint8], key: int) -> int:
     """Sum (word + 1) * weight over all words of `raw`, modulo 2**64."""
-    result = 0
-    for begin in range(0, len(raw), 4 * CHUNK_WORDS):
+
+    def add_up(begin: int) -> int:
         words = _words(raw[begin : begin + 4 * CHUNK_WORDS])
-        result += int(np.dot(words, _weights(key, begin // 4, len(words))))
-    return result & MASK64
+        return int(np.dot(words, _weights(key, begin // 4, len(words))))
+
+    return sum(spread(add_up, range(0, len(raw), 4 * CHUNK_WORDS))) & MASK64
 
 
 def _band_sums(matrix: torch.Tensor, begin: int, key: int) -> npt.NDArray[np.uint64]:

@@ -21,16 +21,18 @@ Why it is a proof (what is required is checked at run time, not assumed):
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import TypeAlias
 
 import torch
 
+from burnin.crew import spread
 from burnin.keys import derive
 from burnin.seed import random_words
 
 PRIME = 2**31 - 1
 VECTORS = 2
 """Independent random vectors; the error bound is PRIME ** -VECTORS."""
-BLOCK_BYTES = 1 << 25
+BLOCK_BYTES = 1 << 23
 """Float64 bytes of one block of rows: bounds the memory of a proof and the time between two calls of `alive`."""
 
 SIGNIFICAND_BITS = {
@@ -46,7 +48,11 @@ SIGNIFICAND_BITS = {
 """Bits of the significand, the hidden one included: integers up to 2**bits are exact."""
 
 Rows = Callable[[int, int], torch.Tensor]
-"""(first, after) → these rows of an operand on the CPU, made from the seed and never read back from the device."""
+"""(first, after) → these rows of an operand on the CPU, made from the seed and never read back from the device. May be
+called by several threads at once."""
+
+_Range: TypeAlias = tuple[int, int]
+"""(first, after) of some rows."""
 
 
 def largest_integer(dtype: torch.dtype) -> int:
@@ -101,7 +107,7 @@ def refute(output: torch.Tensor, product: Product, *, seed: int, alive: Callable
         output: the unrounded result, float32 or int32, shape (m, n), any device.
         product: the operands as the CPU makes them.
         seed: makes the random vectors; they do not depend on the result.
-        alive: called after each block of rows (about 32 MiB of work).
+        alive: called after each block of rows (about 8 MiB of work).
 
     Returns:
         None when the output is right, bit by bit (a wrong one gets here with probability below 2.2e-19), else what is
@@ -116,35 +122,78 @@ def refute(output: torch.Tensor, product: Product, *, seed: int, alive: Callable
     if 2 * bound >= PRIME:
         raise ValueError(f"K·a² = {bound} is too large for a proof modulo {PRIME}")
     x = _vectors(product.n, seed)
-    left = torch.zeros(product.m, VECTORS, dtype=torch.int64)
-    for first, after in _blocks(product.m, product.n):
-        block = output[first:after].cpu().to(torch.float64)
-        wrong = ~(torch.isfinite(block) & (block == block.round()) & (block.abs() <= bound))
-        wrong |= (block == 0) & block.signbit()
-        if bool(wrong.any()):
-            row, column = (int(i) for i in wrong.nonzero()[0])
-            value = float(block[row, column])
-            why = (
-                f"{int(wrong.sum())} elements of rows {first}..{after - 1} cannot be sums of these integers, "
-                f"first [{first + row}, {column}] = {value:g} (bound {bound})"
-            )
-            return Refutation(row=first + row, why=why)
-        left[first:after] = times_mod(block, x, bound)
+    left = _output_times(output, x, bound, alive)
+    if isinstance(left, Refutation):
+        return left
+    return _compared(left, product, _b_times(x, product, alive), alive)
+
+
+def _output_times(
+    output: torch.Tensor, x: torch.Tensor, bound: int, alive: Callable[[], None]
+) -> torch.Tensor | Refutation:
+    """Return C·x, unless C has elements that no sums are."""
+    rows, columns = output.shape
+    left = torch.zeros(rows, VECTORS, dtype=torch.int64)
+
+    def multiply(some: _Range) -> Refutation | None:
+        block = output[some[0] : some[1]].cpu().to(torch.float64)
+        refuted = _impossible(block, some, bound)
+        if refuted is None:
+            left[some[0] : some[1]] = times_mod(block, x, bound)
+        return refuted
+
+    for refuted in spread(multiply, _blocks(rows, columns), torch_inside=True):
+        if refuted is not None:
+            return refuted
         alive()
+    return left
+
+
+def _b_times(x: torch.Tensor, product: Product, alive: Callable[[], None]) -> torch.Tensor:
+    """Return B·x: what each block of rows of B transposed adds to it, summed up."""
+
+    def multiply(rows: _Range) -> torch.Tensor:
+        block = product.bt_rows(*rows).to(torch.float64)
+        return times_mod(block.t(), x[rows[0] : rows[1]], product.magnitude)
+
     y = torch.zeros(product.k, VECTORS, dtype=torch.int64)
-    for first, after in _blocks(product.n, product.k):
-        block = product.bt_rows(first, after).to(torch.float64)
-        y = (y + times_mod(block.t(), x[first:after], product.magnitude)) % PRIME
+    for part in spread(multiply, _blocks(product.n, product.k), torch_inside=True):
+        y = (y + part) % PRIME
         alive()
-    for first, after in _blocks(product.m, product.k):
-        right = times_mod(product.a_rows(first, after).to(torch.float64), y, product.magnitude)
-        rows = (right != left[first:after]).any(dim=1).nonzero().flatten()
-        if len(rows):
-            row = first + int(rows[0])
-            why = f"row {row} is not the product of the inputs ({len(rows)} rows of {first}..{after - 1})"
-            return Refutation(row=row, why=why)
+    return y
+
+
+def _compared(left: torch.Tensor, product: Product, y: torch.Tensor, alive: Callable[[], None]) -> Refutation | None:
+    """Compare A·y with C·x, row by row."""
+
+    def compare(rows: _Range) -> Refutation | None:
+        right = times_mod(product.a_rows(*rows).to(torch.float64), y, product.magnitude)
+        wrong = (right != left[rows[0] : rows[1]]).any(dim=1).nonzero().flatten()
+        if not len(wrong):
+            return None
+        row = rows[0] + int(wrong[0])
+        why = f"row {row} is not the product of the inputs ({len(wrong)} rows of {rows[0]}..{rows[1] - 1})"
+        return Refutation(row=row, why=why)
+
+    for refuted in spread(compare, _blocks(product.m, product.k), torch_inside=True):
+        if refuted is not None:
+            return refuted
         alive()
     return None
+
+
+def _impossible(block: torch.Tensor, rows: _Range, bound: int) -> Refutation | None:
+    """Say which elements of these rows (float64) cannot be sums of at most `bound`: see point 1 above."""
+    wrong = ~(torch.isfinite(block) & (block == block.round()) & (block.abs() <= bound))
+    wrong |= (block == 0) & block.signbit()
+    if not bool(wrong.any()):
+        return None
+    row, column = (int(i) for i in wrong.nonzero()[0])
+    why = (
+        f"{int(wrong.sum())} elements of rows {rows[0]}..{rows[1] - 1} cannot be sums of these integers, "
+        f"first [{rows[0] + row}, {column}] = {float(block[row, column]):g} (bound {bound})"
+    )
+    return Refutation(row=rows[0] + row, why=why)
 
 
 def times_mod(matrix: torch.Tensor, x: torch.Tensor, bound: int) -> torch.Tensor:
@@ -183,6 +232,6 @@ def _vectors(count: int, seed: int) -> torch.Tensor:
     return vectors
 
 
-def _blocks(rows: int, columns: int) -> list[tuple[int, int]]:
+def _blocks(rows: int, columns: int) -> list[_Range]:
     step = max(1, BLOCK_BYTES // (8 * columns))
     return [(first, min(first + step, rows)) for first in range(0, rows, step)]

@@ -6,6 +6,7 @@ needs 32-bit arithmetic only and tensors may be longer than 2**32 elements.
 """
 
 from collections.abc import Iterator
+from functools import lru_cache
 from typing import TypeAlias
 
 import numpy as np
@@ -31,6 +32,7 @@ def mix32(words: Words) -> Words:
     return words
 
 
+@lru_cache(maxsize=64)
 def segment_keys(key: int, segment: int) -> tuple[int, int]:
     """Return the two 32-bit keys of a segment: what the 32-bit inner loop knows of the 64-bit key and the high index.
 

@@ -189,10 +189,11 @@ class GemmExact(_Gemm):
             multiplier(full, a, bt)(out)
         injector.hit(out)
         ctx.alive()
-        refuted = refute(out, self._product(plan, seed), seed=seed, alive=ctx.alive)
+        full_sums = out.cpu()
+        refuted = refute(full_sums, self._product(plan, seed), seed=seed, alive=ctx.alive)
         if refuted is not None:
             return Proof(case=case.name, seed=seed, fingerprint=None, why=refuted.why)
-        golden = out.cpu().to(plan.output)
+        golden = full_sums.to(plan.output)
         if not bool(torch.isfinite(golden.to(torch.float64)).all()):
             raise ValueError(f"{case.name}: right sums do not fit {plan.dtype}; the plan's inputs are too large")
         fingerprint = text(checksum(golden, _checksum_seed(plan, seed)))
