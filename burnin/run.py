@@ -13,7 +13,6 @@ from burnin.checkpoint import Checkpoint, about
 from burnin.checkup import checked, counted_from
 from burnin.collectives.gang import Gang
 from burnin.course import Course, Work
-from burnin.crew import WORKERS_MAX
 from burnin.ground import HOST, HOST_LIMIT_S, LOOKOUT, Ground
 from burnin.keeping import Keeping
 from burnin.listing import list_all, note_missing
@@ -193,8 +192,7 @@ class _Runner:
         """Start the processes of the GPUs."""
         state = self._state
         # Proofs run on the CPU, side by side; a GPU that is computed on a CPU has one thread, as its neighbours do.
-        share = min(WORKERS_MAX, max(1, len(os.sched_getaffinity(0)) // len(state.devices)))
-        threads = share if state.backend == "cuda" else 1
+        threads = max(1, len(os.sched_getaffinity(0)) // len(state.devices)) if state.backend == "cuda" else 1
         world = len(state.devices) if state.backend == "sim" else None
         retention_s = retention_of(self._options, state.backend)
         for device in state.devices:

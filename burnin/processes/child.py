@@ -19,6 +19,7 @@ import torch
 
 from burnin import inject as injection
 from burnin.collectives.fabric import Fabric, LostError, Simulated, StuckError, UnsupportedError
+from burnin.crew import WORKERS_MAX
 from burnin.processes import backends, settings
 from burnin.processes.readers import open_reader
 from burnin.processes.senses import Senses, Watch, heats, open_senses
@@ -58,7 +59,7 @@ def main(line: socket.socket, setup: Mapping[str, Any]) -> None:
     `setup`: backend; of a GPU also gpu (id), ordinal (torch's), threads, world (GPUs in the run), retention_s; of one
     in a gang also gang, see `burnin.collectives.group.Group`.
     """
-    torch.set_num_threads(setup.get("threads", 1))
+    torch.set_num_threads(min(setup.get("threads", 1), WORKERS_MAX))  # more wait for each other, or for a busy core
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the terminal's; the parent decides what it means
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
