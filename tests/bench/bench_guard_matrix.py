@@ -11,6 +11,7 @@ import argparse
 import importlib.util
 import json
 import os
+import signal
 import sys
 import tempfile
 from collections import defaultdict
@@ -42,6 +43,7 @@ def main() -> int:
     parser.add_argument("--limit-s", type=float, default=3000, help="of each shape; what was told by then counts")
     parser.add_argument("--json", default="-")
     args = parser.parse_args()
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # so that the ranks are ended too
     jobs = [(1, "plain"), (4, "ddp"), (4, "fsdp2")]
     if args.nccl:
         os.environ["GUARD_DEVICE"] = "cuda"

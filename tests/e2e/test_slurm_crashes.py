@@ -20,7 +20,7 @@ from fleetd.model.host import Gpu, Hello, Lifecycle
 from fleetd.model.ids import BootId, FindingId, GpuId, HostName, OrderId, SpoolId
 from fleetd.model.journal import JournalEntry
 from fleetd.model.order import FleetOrder, Notify
-from fleetd.ports import Peer, Receipt, Refused, Standing
+from fleetd.ports import NotJudge, Peer, Receipt, Refused, Standing
 from fleetd.sim.life import Fuse, Killed, Life
 from fleetd.stores.sql import SqlStore
 from fleetd.system import RealClock, run_blocking
@@ -144,7 +144,7 @@ class Story:
             run.cancel()
             tell.cancel()
             for ended in await asyncio.gather(run, tell, return_exceptions=True):
-                assert _dead(ended), ended
+                assert _dead(ended) or (life.cut and isinstance(ended, NotJudge)), ended
             store.close()
 
     async def _tell(self, controller: Controller, store: SqlStore) -> None:

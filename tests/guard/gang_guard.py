@@ -88,6 +88,9 @@ def run_trials(
             os.killpg(ranks.pid, signal.SIGKILL)
             out, err = ranks.communicate()
             err = f"stopped after {limit_s:g} s. {err}"
+        except BaseException:  # whoever ends us does not know of their group
+            os.killpg(ranks.pid, signal.SIGKILL)
+            raise
     told += [json.loads(line) for line in out.splitlines() if line.endswith("}")]
     err = "\n".join(line for line in err.splitlines() if not line.startswith("GuardFinding("))
     # The first error is the cause; the last ones are of ranks that waited for it.

@@ -99,7 +99,7 @@ def test_a_holder_that_spins_without_renewing_has_little_longer_than_one_that_sl
     assert status["starved_total"] >= 1
     told = re.fullmatch(r"the lease lapsed: last renewed (.*) s ago", status["fallen"])
     assert told, status["fallen"]
-    assert float(told[1]) > STARVED_MAX_S, "ten times its lease"
+    assert float(told[1]) >= STARVED_MAX_S, "ten times its lease; it is told with three digits"
 
 
 def test_a9_a_guard_that_is_killed_raises_nothing_and_reconciles(guarded: Bench) -> None:
