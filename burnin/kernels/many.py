@@ -66,7 +66,7 @@ class Rows:
         self._row_of[addresses] = row
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True)
 class Plan:
     """Where the pieces of a list of tensors lie; tensors on the device."""
 
