@@ -5,7 +5,6 @@ from the functions below, so burn-in imports and runs (on the CPU) where triton 
 Always true: each kernel computes exactly what a plain CPU function elsewhere in burnin computes.
 """
 
-from collections.abc import Sequence
 from functools import cache
 from importlib.util import find_spec
 from typing import Any
@@ -45,19 +44,19 @@ def checksum_on_device(slot: torch.Tensor, raw: torch.Tensor, key: int, length_t
     launch_flat(slot, raw, key, length_term)
 
 
-def checksums_on_device(
-    addresses: Sequence[int],
-    sizes: Sequence[int],
-    lengths: Sequence[int],
+def sums_on_device(
+    addresses: tuple[int, ...],
+    sizes: tuple[int, ...],
     *,
     key: int,
     device: torch.device,
+    stream: int,
     plans: dict[Any, Any],
 ) -> torch.Tensor:
-    """Launch the checksums of many tensors; see `burnin.kernels.many.launch`."""
+    """Launch the checksums of many tensors, without length terms; see `burnin.kernels.many.launch`."""
     from burnin.kernels.many import launch  # noqa: PLC0415 - imports triton
 
-    return launch(addresses, sizes, lengths, key=key, device=device, plans=plans)
+    return launch(addresses, sizes, key=key, device=device, stream=stream, plans=plans)
 
 
 def multiply_on_device(a: torch.Tensor, bt: torch.Tensor, out: torch.Tensor, precision: str) -> None:

@@ -5,7 +5,8 @@
 
 `host` is how long the host takes to queue the work, while the device is kept busy; `device` is what the device then
 takes for it; `both` is what a program waits that asks for the values on an idle device. The target is for `both` of
-`many`. All variants must give the same values.
+`many`, where the gradients lie where they have lain in one of the last steps, and of `many, moved`, where they do not.
+All variants must give the same values.
 """
 # ruff: noqa: T201 - a script prints its result
 
@@ -22,7 +23,7 @@ import torch
 
 from burnin import checksum as cs
 from burnin.examples.models import Gpt
-from burnin.guard.hashes import Hasher
+from burnin.guard.hashes import Hasher, Pending
 from burnin.keys import MASK64
 from burnin.seed import fill_bits
 
@@ -33,7 +34,11 @@ SLEEP_CYCLES = 60_000_000
 """About 30 ms, in which the host queues what is timed."""
 TRIED = ((1 << 13, 4096, 8), (1 << 14, 2048, 8), (1 << 14, 4096, 4), (1 << 15, 2048, 8), (1 << 15, 4096, 8))
 """(PIECE, BLOCK, WARPS) of `burnin.kernels.many`, besides its own."""
-Work = Callable[[], torch.Tensor]
+Work = Callable[[], Any]
+"""Queues the work; returns a tensor of sums, or what a `Hasher` has begun."""
+
+
+READER = Hasher(monotonic=time.monotonic, deadline_s=60.0)
 
 
 def tensors(shrink: int, device: torch.device) -> tuple[torch.Tensor, list[torch.Tensor], list[torch.Tensor]]:
@@ -61,20 +66,21 @@ def one_by_one(those: Sequence[torch.Tensor]) -> torch.Tensor:
     return slots
 
 
-def many(hasher: Hasher, those: Sequence[torch.Tensor]) -> torch.Tensor:
-    """As the guard does it."""
-    ((_, slots),) = hasher.begin(those, SEED).parts
-    return slots
+def moved(hasher: Hasher, those: Sequence[torch.Tensor]) -> Pending:
+    """As the guard does it where the device has to be told all addresses: what it knows of them is forgotten before."""
+    for plan in hasher._plans.values():
+        plan.rows = type(plan.rows)(len(plan.tables))
+    return hasher.begin(those, SEED)
 
 
-def tuned(hasher: Hasher, those: Sequence[torch.Tensor], numbers: tuple[int, int, int]) -> torch.Tensor:
+def tuned(hasher: Hasher, those: Sequence[torch.Tensor], numbers: tuple[int, int, int]) -> Pending:
     """The same with other constants, each with plans of its own."""
     from burnin.kernels import many as kernels  # noqa: PLC0415 - imports triton
 
     own = kernels.PIECE, kernels.BLOCK, kernels.WARPS
     kernels.PIECE, kernels.BLOCK, kernels.WARPS = numbers
     try:
-        return many(hasher, those)
+        return hasher.begin(those, SEED)
     finally:
         kernels.PIECE, kernels.BLOCK, kernels.WARPS = own
 
@@ -92,13 +98,14 @@ def variants(shrink: int, device: torch.device) -> tuple[dict[str, Work], int]:
         cs.checksum_into(slot, flat, SEED)
         return slot
 
-    own, of_views = hasher(), hasher()
+    own, of_views, other_places = hasher(), hasher(), hasher()
     works: dict[str, Work] = {
         "copy": lambda: other.copy_(flat),
         "flat": whole,
         "one by one": lambda: one_by_one(apart),
-        "many": lambda: many(own, apart),
-        "many, views of one buffer": lambda: many(of_views, views),
+        "many": lambda: own.begin(apart, SEED),
+        "many, moved": lambda: moved(other_places, apart),
+        "many, views of one buffer": lambda: of_views.begin(views, SEED),
     }
     if device.type == "cuda":
         for numbers in TRIED:
@@ -122,9 +129,12 @@ def timed(work: Work) -> dict[str, float]:
     end.synchronize()
     begun_s = time.perf_counter()
     result = work()
-    if result.dtype is torch.int64:
+    if isinstance(result, Pending):
+        READER.read([result])
+    elif result.dtype is torch.int64:
         result.tolist()
-    torch.cuda.synchronize()
+    else:
+        torch.cuda.synchronize()
     both_s = time.perf_counter() - begun_s
     # A device that had to wait for the host would be timed by the host.
     assert 1e3 * host_s < asleep.elapsed_time(begin), "the host takes longer than the device is kept busy"
@@ -157,11 +167,13 @@ def measure(works: dict[str, Work], nbytes: int, repeats: int, *, cuda: bool) ->
 
 def values(works: dict[str, Work]) -> dict[str, list[int]]:
     """What each variant of the checksums by tensor computes."""
-    return {
-        name: [value & MASK64 for value in work().tolist()]
-        for name, work in works.items()
-        if name not in {"copy", "flat"}
-    }
+    found = {}
+    for name, work in works.items():
+        if name not in {"copy", "flat"}:
+            result = work()
+            pending = isinstance(result, Pending)
+            found[name] = READER.read([result]) if pending else [value & MASK64 for value in result.tolist()]
+    return found
 
 
 def main() -> int:
@@ -184,7 +196,7 @@ def main() -> int:
         "same_values": same,
         "variants": found,
         "target_ms": TARGET_MS,
-        "met": cuda and found["many"]["both_ms"] <= TARGET_MS,
+        "met": cuda and max(found[name]["both_ms"] for name in ("many", "many, moved")) <= TARGET_MS,
     }
     text = json.dumps(report, indent=1)
     if args.json == "-":

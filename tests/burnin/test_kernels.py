@@ -142,7 +142,7 @@ def test_the_tile_on_every_unit_compiles_and_reads_where_it_is(target: str, dtyp
 
 @pytest.mark.parametrize("target", TARGETS)
 def test_checksums_of_many_tensors_compile_and_load_16_bytes_at_a_time(target: str) -> None:
-    pointers = dict.fromkeys(("told", "sizes"), "*i64") | dict.fromkeys(("tensor_of", "piece_of"), "*i32")
+    pointers = dict.fromkeys(("tables", "sums", "sizes"), "*i64") | dict.fromkeys(("tensor_of", "piece_of"), "*i32")
     constants = {"PIECE": many.PIECE, "BLOCK": many.BLOCK}
     assembly = compile_for(target, many.piece_sums, constants, pointers, warps=many.WARPS)
     assert ("buffer_load_dwordx4" if target.startswith("gfx") else "ld.global.v4.b32") in assembly

@@ -35,7 +35,20 @@ def test_every_variant_of_fingerprints_gives_the_same_values(tmp_path: Path) -> 
 
 
 def test_the_parts_of_a_check_add_up_to_it(tmp_path: Path) -> None:
-    options = ("--device", "cpu", "--shrink", "16", "--batch", "1", "--pairs20", "1", "--only", "overhead20")
+    options = (
+        "--device",
+        "cpu",
+        "--shrink",
+        "16",
+        "--batch",
+        "1",
+        "--seconds",
+        "0",
+        "--every",
+        "4",
+        "--only",
+        "overhead",
+    )
     report, said = run("bench_guard.py", tmp_path / "guard.json", "--mode", "default", *options)
     check = report["default"]["check"]
     parts = {name: row for name, row in check["parts"].items() if name != "all"}
@@ -46,4 +59,8 @@ def test_the_parts_of_a_check_add_up_to_it(tmp_path: Path) -> None:
     assert [*once, 10 * calls["exact"]] == pytest.approx([1, 1, 1, 1, 1])
     assert math.isfinite(check["extra_ms"])
     assert "a check costs" in said
-    assert report["met"].keys() == {"overhead_20, default"}
+    assert report["met"].keys() == {"overhead_20, default", "overhead_500, default"}
+    costs = report["default"]["costs"]
+    assert costs["blocks"] == 20
+    assert costs["ratios"].keys() <= {"check", "exact", "quiet", "odd"}
+    assert report["default"]["overhead_500"] == pytest.approx(costs["quiet"] + costs["check_steps"] / 500)
