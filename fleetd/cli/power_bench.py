@@ -1,7 +1,6 @@
 """`fleetd power bench`: the duty-cycle benchmark. Load in burn-in, or a simulated part; judgement here."""
 
 import json
-import time
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -28,6 +27,7 @@ from fleetd.model.envelope import Envelope, Margin
 from fleetd.ports import BurnerError
 from fleetd.sim.duty import MOST_SAMPLES, LimitedBench, SimBench, SimPoint
 from fleetd.sim.plant import Loop
+from fleetd.system import RealClock
 
 SCHEMA = "fleetd.power.bench/1"
 DUTY = (0.3, 0.5, 0.7, 0.85)
@@ -278,7 +278,7 @@ def _watched(lines: Iterator[dict[str, Any]]) -> Iterator[dict[str, Any]]:
 def _body(asked: _Asked, points: list[dict[str, Any]], *, part: str) -> dict[str, Any]:
     best = max(points, key=lambda point: point["boost"], default=None)
     return {
-        "schema": SCHEMA, "backend": asked.backend, "part": part, "at_s": time.time(),  # noqa: TID251 - a record's date
+        "schema": SCHEMA, "backend": asked.backend, "part": part, "at_s": RealClock().wall_s(),
         "seed": asked.seed, "repeats": asked.repeats, "low": asked.low, "points": points, "best": best,
         "skipped": [], "problems": [],
     }  # fmt: skip
