@@ -233,7 +233,7 @@ def coverage_command(*, quick: bool, json_path: Path | None, seed: int, level: s
     report = coverage.measure(
         coverage.Asked(seed=seed, quick=quick, level=level, without=without), tick=show.ticker(forgiving(sys.stderr))
     )
-    code = _write({"json": json_path}, {"json": show.to_json(report)} if json_path is not None else {}, report)
+    code = _write({"json": json_path}, {"json": to_json(report)} if json_path is not None else {}, report)
     show.table(report, people)
     print("\n".join(show.lines(report)), file=people)
     return code
