@@ -140,6 +140,14 @@ def test_make_has_the_targets_that_are_named(doc: str) -> None:
     assert named <= targets
 
 
+@pytest.mark.parametrize("doc", [*DOCS, "Makefile"])
+def test_tests_and_benchmarks_that_are_named_are_there(doc: str) -> None:
+    text = _text(doc)
+    named = {*re.findall(r"\btests/[\w/]+\.(?:py|json|png)", text)}
+    named |= {f"{module.replace('.', '/')}.py" for module in re.findall(r"-m (tests\.[\w.]+\w)", text)}
+    assert not [name for name in named if not (ROOT / name).exists()]
+
+
 @pytest.mark.parametrize("doc", DOCS)
 def test_whole_files_are_accepted(doc: str, tmp_path: Path) -> None:
     blocks = [block for kind, block in FENCED.findall(_text(doc)) if kind == "yaml"]
