@@ -60,7 +60,9 @@ def _typed(block: str) -> Iterator[list[str]]:
 
 
 def _ours(step: list[str]) -> list[str] | None:
-    for at, word in reversed(list(enumerate(step))):  # the last one: `runuser -u fleetd -- fleetd …`
+    for at, word in enumerate(step):
+        if at and step[at - 1] in {"-u", "-o", "-g"}:
+            continue  # the user or the group of that name
         program = word.removeprefix(".venv/bin/").removeprefix("/opt/fleetd/bin/")
         start, size = (program, 1) if program != "python" else (" ".join(step[at : at + 3]), 3)
         if start in PROGRAMS:
