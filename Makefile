@@ -10,7 +10,7 @@ SETUP_INPUTS := pyproject.toml constraints.txt
 help:  ## list the targets
 	@grep -hE '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | sort
 
-deps:  ## Debian packages (as root: installs them; otherwise names what is missing)
+deps:  ## the Debian packages that are needed: as root installs them, otherwise names what is missing
 	@deploy/deps
 
 $(STAMP): $(SETUP_INPUTS) | deps
@@ -22,7 +22,7 @@ $(STAMP): $(SETUP_INPUTS) | deps
 demo: $(STAMP)  ## the story: three hosts are burnt in, one GPU is corrupt, its host is quarantined
 	@$(BIN)/fleetd demo
 
-test: lint  ## all checks and tests (at most 15 minutes on 2 cores)
+test: lint  ## all checks and tests, without a GPU and without root (at most 15 minutes on 2 cores)
 	@$(BIN)/python -m pytest -n 2 -m "not e2e and not gpu"
 
 e2e: $(STAMP)  ## real processes on loopback: the story with everything killed once, also on a real Slurm (as root)
@@ -74,11 +74,11 @@ bench-guard: $(STAMP)  ## training guard: 308 planted faults on the CPU; cost an
 	@$(BIN)/python tests/bench/bench_guard_matrix.py
 	@$(BIN)/python tests/bench/bench_guard.py || test $$? = 3
 
-clean:  ## remove the virtual environment and caches
-	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .import_linter_cache build dist
-
 bench-fleet-tls: $(STAMP)  ## 5,000 agents over mutual TLS on 2 cores: latency, memory; all back at once (15 minutes)
 	@$(BIN)/python tests/bench/fleet_load.py 5000 --tls --storm 3
 
 bench-page: $(STAMP)  ## the page with 10,000 hosts in a real Chromium: first paint, whole map, a change
 	@$(BIN)/python -m tests.bench.bench_page
+
+clean:  ## remove the virtual environment and caches
+	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .import_linter_cache build dist

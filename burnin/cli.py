@@ -52,17 +52,20 @@ def command() -> None:
 @click.option("--like", "like_path", type=click.Path(path_type=Path), help="Repeat what failed in this JSON report.")
 @click.option("--resume", type=click.Path(path_type=Path), help="Note here how far it is; go on from what is there.")
 @click.option("--exposure", type=click.Path(path_type=Path), help="Add up here how long each GPU was tested by what.")
-@click.option("--test", "tests", multiple=True, help="In place of the level's tests; may be repeated.")
+@click.option("--test", "tests", multiple=True, help="In place of the level's tests: see `burnin list`; repeatable.")
 @click.option("--seed", type=int, help="Repeat a run; fresh entropy if not given.")
 @click.option("--inject", "injects", multiple=True, help="Plant a fault: gpu=5,fault=F03[,rate=0.01][,seed=7].")
 @click.option("--json", "json_path", type=click.Path(path_type=Path), help="Write the report; - is standard output.")
 @click.option("--html", "html_path", type=click.Path(path_type=Path), help="Write a page for people.")
 @click.option("--junit", "junit_path", type=click.Path(path_type=Path), help="Write JUnit XML.")
 @click.option("--retention", type=float, default=0.0, help="Seconds that memory must hold data, in --test hbm.")
-@click.option("--host", help="Name of this host in ids and reports.")
+@click.option("--host", help="Name of this host in ids and reports; the kernel's if not given.")
 @click.option("--force", is_flag=True, help="Run on GPUs that other processes use.")
 def run_command(**given: Any) -> int:
-    """Burn in this host. Exit codes: 0 pass, 1 bad, 2 usage, 3 not judged."""
+    """Burn in the GPUs of this host, side by side; nothing is set.
+
+    Exit codes: 0 every GPU passed; 1 a GPU or the host is bad, which is named; 2 usage; 3 not judged.
+    """
     outputs = {name: given.pop(f"{name}_path") for name in ("json", "html", "junit")}
     options = _options(**given)
     _check_outputs(outputs)
@@ -181,7 +184,7 @@ def _write(outputs: dict[str, Path | None], texts: dict[str, str], report: dict[
 
 
 @command.command("load")
-@click.option("--backend", type=click.Choice(["cuda", "cpu"]), required=True)
+@click.option("--backend", type=click.Choice(["cuda", "cpu"]), required=True, help="What computes.")
 @click.option("--device", type=int, default=0, show_default=True, help="Index of the GPU among those that torch sees.")
 def load_command(*, backend: str, device: int) -> int:
     """Put a duty-cycle load on one device: a JSON plan on standard input, JSON lines out (`fleetd power bench`)."""
@@ -218,7 +221,10 @@ def list_command() -> None:
 @click.option("--level", default="quick", show_default=True, help=f"{' or '.join(LEVELS)}.")
 @click.option("--without", multiple=True, help="Leave out a test or cases, such as sfu or gemm.exact/fp8*; repeatable.")
 def coverage_command(*, quick: bool, json_path: Path | None, seed: int, level: str, without: tuple[str, ...]) -> int:
-    """Plant every known fault on simulated GPUs: who detects it? Exit codes: 0 targets met, 1 missed, 2, 3."""
+    """Plant every known fault on simulated GPUs: and tell who detects it.
+
+    Exit codes: 0 the targets are met, 1 one is missed, 2 usage, 3 not judged.
+    """
     _check_outputs({"json": json_path})
     if importlib.util.find_spec("torch") is None:
         raise CannotJudgeError(NO_TORCH)
@@ -227,7 +233,7 @@ def coverage_command(*, quick: bool, json_path: Path | None, seed: int, level: s
     report = coverage.measure(
         coverage.Asked(seed=seed, quick=quick, level=level, without=without), tick=show.ticker(forgiving(sys.stderr))
     )
-    code = _write({"json": json_path}, {"json": show.to_json(report)} if json_path is not None else {}, report)
+    code = _write({"json": json_path}, {"json": to_json(report)} if json_path is not None else {}, report)
     show.table(report, people)
     print("\n".join(show.lines(report)), file=people)
     return code

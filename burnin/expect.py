@@ -32,14 +32,17 @@ OUTPUT_BYTES = {"fp64": 8, "bf16": 2, "fp16": 2}
 @click.option("--gemm", help="A product, MxNxK.")
 @click.option("--dtype", default="bf16", show_default=True, help="Of its operands; fp8 is the part's first format.")
 @click.option("--data", default="normal", show_default=True, help="Kind of operand values: what they draw differs.")
-@click.option("--watts", type=float, help="Power limit; the part's own if not given.")
+@click.option("--watts", type=float, help="Power limit in watts; the part's own if not given.")
 @click.option("--cold", is_flag=True, help="Operands come from memory, not from caches that the last product filled.")
 @click.option("--collective", help="all_reduce, reduce_scatter, all_gather, broadcast or all_to_all.")
 @click.option("--bytes", "size", help="Size of the collective, such as 256MiB.")
 @click.option("--gpus", type=int, help="How many GPUs of one host take part.")
 @click.option("--json", "json_path", type=click.Path(path_type=Path), help="Write JSON; - is standard output.")
 def expect_command(**given: Any) -> int:
-    """Print the expected rate of a healthy part, and what bounds it. Exit codes: 0, 2."""
+    """Print the expected rate of a healthy part, and what bounds it.
+
+    Exit codes: 0 printed, 2 usage, or nothing is known of the part.
+    """
     json_path: Path | None = given["json_path"]
     if json_path is not None and json_path != STDOUT:
         try:

@@ -1,17 +1,11 @@
-"""How coverage is shown: a table on a terminal, JSON for machines."""
+"""How coverage is shown: a table and a few lines on a terminal."""
 
-import json
 from collections.abc import Callable
 from importlib import import_module
 from typing import IO, Any
 
 from burnin.coverage.rules import ABLATIONS, OPTIONAL_PEERS, PEERS
 from burnin.coverage.score import RATE_ONLY
-
-
-def to_json(report: dict[str, Any]) -> str:
-    """The report as JSON text."""
-    return json.dumps(report, indent=2, allow_nan=False) + "\n"
 
 
 def ticker(out: IO[str]) -> Callable[[int, int], None]:

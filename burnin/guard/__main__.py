@@ -31,7 +31,10 @@ def command() -> None:
 @click.option("--ne", type=float, default=NE_ABSOLUTE, show_default=True, help="Greatest difference.")
 @_JSON
 def parity_command(*, one: Path, other: Path, loss: float, ne: float, json_path: str | None) -> int:
-    """Compare the losses and normalised entropies of two runs (JSON lines). Exit codes: 0 alike, 1 not, 2, 3."""
+    """Compare the losses and normalised entropies of two runs (JSON lines).
+
+    Exit codes: 0 alike, 1 not, 2 usage, 3 cannot be compared.
+    """
     found = compare(_run(one), _run(other), loss=loss, ne=ne)
     said = "identical" if found.identical else f"first difference at step {found.first_difference}"
     click.echo(f"{'parity' if found.ok else 'NO parity'}: {found.why}; {said}", err=json_path == "-")
@@ -51,7 +54,10 @@ def parity_command(*, one: Path, other: Path, loss: float, ne: float, json_path:
 def bisect_command(
     *, step: Path, reference: str, names: tuple[str, ...], runs: int, deadline_s: float, json_path: str | None
 ) -> int:
-    """Replay a saved step operation by operation and name the first that differs. Exit codes: 0 none, 1, 2, 3."""
+    """Replay a saved step operation by operation and name the first that differs.
+
+    Exit codes: 0 none differs, 1 one does, 2 usage, 3 not judged.
+    """
     devices = _devices(names)
     sys.path.append(str(Path.cwd()))  # the program that the user trains with
     hasher = Hasher(monotonic=time.monotonic, deadline_s=deadline_s)  # noqa: TID251 - the composition root of a command

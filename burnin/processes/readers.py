@@ -211,7 +211,7 @@ class _Smi:
         if self._sensors_s is None or now_s - self._sensors_s > SMI_SENSORS_EVERY_S:
             self._sensors_s = now_s
             rows = self._query("power.draw,temperature.gpu,clocks.sm,enforced.power.limit")
-            watts, celsius, megahertz, limit = (_number(cell) for cell in rows[0]) if rows else (None,) * 4
+            watts, celsius, megahertz, limit = (number(cell) for cell in rows[0]) if rows else (None,) * 4
             hertz = megahertz * 1e6 if megahertz is not None else None
             self._sensors = Sensors(
                 power_watts=watts, temperature_celsius=celsius, sm_clock_hertz=hertz, power_limit_watts=limit
@@ -231,7 +231,7 @@ class _Smi:
         return tuple(sorted(pids - {os.getpid()}))
 
 
-def _number(cell: str) -> float | None:
+def number(cell: str) -> float | None:
     """A number of `nvidia-smi`, which writes `[N/A]` and the like where it has none."""
     try:
         return float(cell)
@@ -240,8 +240,8 @@ def _number(cell: str) -> float | None:
 
 
 def _whole(cell: str) -> int | None:
-    number = _number(cell)
-    return int(number) if number is not None else None
+    found = number(cell)
+    return int(found) if found is not None else None
 
 
 def _open_amd(gpu: str) -> Reader | None:

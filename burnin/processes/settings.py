@@ -9,7 +9,7 @@ from collections.abc import Callable, Collection, Mapping
 from importlib import import_module
 from typing import Any
 
-from burnin.processes.readers import open_reader, smi_rows
+from burnin.processes.readers import number, open_reader, smi_rows
 from burnin.verdict.settings import Settings
 
 LOOK_EVERY_S = 0.5
@@ -97,20 +97,13 @@ def _smi(gpu: str) -> Settings | None:
     rows = smi_rows(gpu, fields)
     if not rows:
         return None
-    limit, graphics, memory, used = (_number(cell) for cell in rows[0])
+    limit, graphics, memory, used = (number(cell) for cell in rows[0])
     return Settings(
         power_limit_watts=limit,
         application_sm_clock_hertz=_scaled(graphics, 1e6),
         application_memory_clock_hertz=_scaled(memory, 1e6),
         memory_used_bytes=round(used * (1 << 20)) if used is not None else None,
     )
-
-
-def _number(cell: str) -> float | None:
-    try:
-        return float(cell)
-    except ValueError:
-        return None
 
 
 def _scaled(value: object, unit: float) -> float | None:

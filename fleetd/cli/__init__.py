@@ -138,4 +138,8 @@ def _lacking(noun: str, package: str) -> click.Command:
 @click.command(cls=_Nouns, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(__version__, prog_name="fleetd")
 def main() -> None:
-    """Find bad GPUs, keep power inside its envelope, and take bad hosts out of a training fleet."""
+    """Find bad GPUs, keep power inside its envelope, and take bad hosts out of a training fleet.
+
+    Exit codes of every command: 0 good, or done; 1 something is bad, or was refused; 2 usage or configuration;
+    3 cannot judge: nothing ran, nobody answered, the input is unreadable.
+    """

@@ -8,6 +8,7 @@ import click
 from fleetd.agent.holders import holders
 from fleetd.agent.status_client import NoAnswer, Refused, ask, tell
 from fleetd.cli.check import socket_option
+from fleetd.cli.duration import Time
 from fleetd.cli.failure import BAD, CANNOT_JUDGE, Failure
 from fleetd.cli.jsonout import write_json
 from fleetd.exporter.config import COMPAT
@@ -84,9 +85,7 @@ def status(json_path: str | None, socket: Path) -> None:
 
 
 @command.command(name="release")
-@click.option(
-    "--for", "seconds", type=click.FloatRange(0, 3600, min_open=True), required=True, help="Seconds, at most 3600."
-)
+@click.option("--for", "seconds", type=Time(longest_s=3600), required=True, help="How long: 300s, 5m; at most 1h.")
 @socket_option
 def release(seconds: float, socket: Path) -> None:
     """Have the agent let go of all GPUs for some time, so that they can be reset or their driver be changed.

@@ -29,7 +29,7 @@ _EVENTS = sorted(kind.__name__ for kind in get_args(AnyEvent))
 @click.option("--last", metavar="AGE", help="Only the last 90d, 12h, 30m; by default all that the ledger has.")
 @click.option("--everything", is_flag=True, help="Also what the controller decided by itself.")
 @click.option("--limit", type=click.IntRange(1, 1_000_000), default=1000, show_default=True, help="So many at most.")
-@click.option("--json", "json_path", metavar="PATH", help="Write the result as JSON to PATH (`-`: standard output).")
+@click.option("--json", "json_path", metavar="PATH", help="Write the result as JSON; `-` is standard output.")
 @connected
 def command(
     *,

@@ -14,13 +14,13 @@ VARIABLE = "_FLEETD_COMPLETE"
 @click.argument("shell", type=click.Choice(SHELLS))
 @click.pass_context
 def command(ctx: click.Context, shell: str) -> None:
-    r"""Print a script that completes fleetd's commands and options in a shell.
+    """Print a script that completes fleetd's commands and options in a shell.
 
     \b
     bash: fleetd completion bash > /etc/bash_completion.d/fleetd   (or: eval "$(fleetd completion bash)")
     zsh:  fleetd completion zsh > "${fpath[1]}/_fleetd"
     fish: fleetd completion fish > ~/.config/fish/completions/fleetd.fish
-    """
+    """  # noqa: D301 - click's mark for lines that stay as they are
     kind = get_completion_class(shell)
     if kind is None:
         raise Failure(f"completion: this version of click knows no {shell}; use another shell, or a newer click")

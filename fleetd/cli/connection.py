@@ -14,20 +14,24 @@ from fleetd.uplink.desk import DeskClient, DeskConfig
 
 Answer = TypeVar("Answer")
 
+
+def _file(name: str, variable: str, says: str) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    return click.option(name, type=click.Path(path_type=Path), envvar=variable, show_envvar=True, help=says)
+
+
 _CONNECTION = (
     click.option(
         "--controller",
         metavar="ADDRESS",
         envvar="FLEETD_CONTROLLER",
+        show_envvar=True,
         default="127.0.0.1:7443",
         show_default=True,
-        help="HOST:PORT of the controller, or several with commas: of those that share a ledger, the judge is asked.",
+        help="HOST:PORT of the controller; several that share a ledger with commas.",
     ),
-    click.option(
-        "--ca", type=click.Path(path_type=Path), envvar="FLEETD_CA", help="Certificate authority of the fleet."
-    ),
-    click.option("--cert", type=click.Path(path_type=Path), envvar="FLEETD_CERT", help="Your certificate."),
-    click.option("--key", type=click.Path(path_type=Path), envvar="FLEETD_KEY", help="Your key."),
+    _file("--ca", "FLEETD_CA", "What the controller's certificate descends from."),
+    _file("--cert", "FLEETD_CERT", "Your certificate: it says who you are."),
+    _file("--key", "FLEETD_KEY", "Your certificate's key."),
     click.option("--insecure", is_flag=True, help="No TLS; loopback addresses only."),
 )
 

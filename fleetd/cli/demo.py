@@ -18,11 +18,17 @@ _ONLY_WITH = {"hours": "world", "seed": "world", "policy": "world", "port": "hos
 
 @click.command(name="demo")
 @click.option("--dir", "folder", type=click.Path(path_type=Path), help="Keep everything in this new directory.")
-@click.option("--seconds", type=click.IntRange(min=10), default=300, show_default=True, help="Give up after this time.")
+@click.option("--seconds", type=click.IntRange(min=10), default=300, show_default=True, help="Give up after so many.")
 @click.option("--host", metavar="VENDOR[:GPUS]", help="Instead: one agent, on a fake host: nvidia, amd, nvidia:4, …")
 @click.option("--port", type=click.IntRange(1, 65535), help="With --host: of /metrics; any free one by default.")
 @click.option("--world", "hosts", type=click.IntRange(1, 20_000), help="Instead: a simulated fleet of so many hosts.")
-@click.option("--hours", type=click.FloatRange(0.1, 24 * 31), default=24.0, show_default=True, help="With --world.")
+@click.option(
+    "--hours",
+    type=click.FloatRange(0.1, 24 * 31),
+    default=24.0,
+    show_default=True,
+    help="With --world: how long its day is.",
+)
 @click.option(
     "--seed",
     type=click.IntRange(min=0),
@@ -41,7 +47,7 @@ def command(  # noqa: PLR0917 - click calls it by keywords
     seed: int,
     policy: str,
 ) -> None:
-    """Three hosts with 8 GPUs each, one GPU goes bad: watch its host being found and quarantined.
+    """Show fleetd at work: of three hosts with 8 GPUs each, one GPU goes bad, is found, and its host is quarantined.
 
     The agents run the vendors' real Python bindings on fake libraries, which gcc builds at the first time; without gcc
     the GPUs are simulated inside the agents.

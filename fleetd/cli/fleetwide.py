@@ -15,7 +15,7 @@ from fleetd.uplink.desk import DeskConfig
 Line = Callable[[FleetRecord], list[str]]
 
 _json_option = click.option(
-    "--json", "json_path", metavar="PATH", help="Write the result as JSON to PATH (`-`: standard output)."
+    "--json", "json_path", metavar="PATH", help="Write the result as JSON; `-` is standard output."
 )
 _reason_option = click.option("--reason", required=True, help="Why; it stays in the journal.")
 
@@ -38,7 +38,7 @@ def show_automation(desk: DeskConfig, json_path: str | None) -> None:
 @connected
 @_json_option
 def stop(desk: DeskConfig, reason: str, json_path: str | None) -> None:
-    """The kill switch: no quarantine, no burn-in until `resume`; operators' own orders go through."""
+    """Stop it all (the kill switch): no quarantine, no burn-in until `resume`; operators' own orders go through."""
     _show(ask(desk, lambda client: client.stop_automation(reason)), _automation, json_path)
 
 

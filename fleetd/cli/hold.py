@@ -21,7 +21,7 @@ def command() -> None:
 @click.option("--host", help="Only of this host.")
 @click.option("--owner", help="Only of this owner: `fleetd` or `operator:NAME`.")
 @connected
-@click.option("--json", "json_path", metavar="PATH", help="Write the result as JSON to PATH (`-`: standard output).")
+@click.option("--json", "json_path", metavar="PATH", help="Write the result as JSON; `-` is standard output.")
 def list_holds(desk: DeskConfig, host: str | None, owner: str | None, json_path: str | None) -> None:
     """List all holds, and the charges that would be holds if nothing kept them back."""
     hosts = [known for known in ask(desk, lambda client: client.hosts()) if host in {None, known.name}]

@@ -17,13 +17,13 @@ BODY_BYTES_MAX = 8 << 20
 
 @click.group(name="hook")
 def command() -> None:
-    """Take what other tools say."""
+    """Take alerts of other monitors as findings."""
 
 
 @command.command("alertmanager")
 @click.argument("body", type=click.File("rb"), default="-")
 @connected
-@click.option("--json", "json_path", metavar="PATH", help="Write the result as JSON to PATH (`-`: standard output).")
+@click.option("--json", "json_path", metavar="PATH", help="Write the result as JSON; `-` is standard output.")
 def alertmanager(desk: DeskConfig, body: BinaryIO, json_path: str | None) -> None:
     """Make findings of the alerts in the BODY of Alertmanager's webhook (`-`: standard input).
 

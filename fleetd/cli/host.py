@@ -1,13 +1,11 @@
 """`fleetd host`: the fleet as the controller sees it, and the operator's verbs."""
 
-import math
-
 import click
 import msgspec
 
 from fleetd.cli import tables
 from fleetd.cli.connection import ask, connected
-from fleetd.cli.failure import Failure
+from fleetd.cli.duration import Time
 from fleetd.cli.jsonout import write_json
 from fleetd.cli.utc import utc
 from fleetd.model.host import Hold, Host
@@ -17,13 +15,13 @@ from fleetd.system import RealClock
 from fleetd.uplink.desk import DeskConfig
 
 _json_option = click.option(
-    "--json", "json_path", metavar="PATH", help="Write the result as JSON to PATH (`-`: standard output)."
+    "--json", "json_path", metavar="PATH", help="Write the result as JSON; `-` is standard output."
 )
 
 
 @click.group(name="host")
 def command() -> None:
-    """Look at hosts, quarantine, repair, prove and give them back, ask why."""
+    """Look at hosts, ask why, take them away, repair and prove them, give them back."""
 
 
 @command.command("list")
@@ -80,9 +78,7 @@ def show(desk: DeskConfig, name: str, json_path: str | None) -> None:
 @command.command()
 @click.argument("name")
 @click.option("--reason", required=True, help="Why; it is shown to everybody who looks at the host.")
-@click.option(
-    "--expires-in", type=click.FloatRange(min=0, min_open=True), metavar="SECONDS", help="The hold goes by itself then."
-)
+@click.option("--expires-in", type=Time(), help="The hold ends by itself after 90m, 12h, 3d; by default it does not.")
 @click.option(
     "--drain",
     type=click.Choice([drain.value for drain in Drain]),
@@ -95,8 +91,6 @@ def quarantine(
     desk: DeskConfig, name: str, reason: str, *, expires_in: float | None, drain: str | None, json_path: str | None
 ) -> None:
     """Take a host away from its users."""
-    if expires_in is not None and not math.isfinite(expires_in):
-        raise Failure("host quarantine: --expires-in must be a number of seconds; leave it out for a hold without end")
     expires_at_s = None if expires_in is None else RealClock().wall_s() + expires_in
     leaves = None if drain is None else Drain(drain)
     host = ask(desk, lambda client: client.quarantine(HostName(name), reason, expires_at_s=expires_at_s, drain=leaves))
@@ -117,7 +111,7 @@ def release(desk: DeskConfig, name: str, reason: str, *, override: bool, json_pa
 @command.command()
 @click.argument("name")
 @click.option("--reason", required=True, help="Why; it stays in the host's history.")
-@click.option("--level", help="The burn-in level; by default the one that makes the host healthy or releasable.")
+@click.option("--level", help="smoke, quick, qualify, burnin, …; by default what makes the host healthy or releasable.")
 @connected
 @_json_option
 def burnin(desk: DeskConfig, name: str, reason: str, level: str | None, json_path: str | None) -> None:

@@ -14,7 +14,7 @@ from fleetd.uplink.desk import DeskConfig
 
 @click.group(name="job")
 def command() -> None:
-    """Tell the controller about jobs."""
+    """Tell the controller how jobs ended."""
 
 
 @command.command("ended")
@@ -25,7 +25,7 @@ def command() -> None:
     "--ran", "ran_seconds", type=click.FloatRange(min=0), required=True, metavar="SECONDS", help="How long it ran."
 )
 @connected
-@click.option("--json", "json_path", metavar="PATH", help="Write the host as JSON to PATH (`-`: standard output).")
+@click.option("--json", "json_path", metavar="PATH", help="Write the host as JSON; `-` is standard output.")
 def ended(desk: DeskConfig, host: str, job: str, ran_seconds: float, json_path: str | None, *, ok: bool) -> None:
     """Tell that JOB ended on HOST: many that fail at once on one host, and not elsewhere, accuse it.
 

@@ -93,13 +93,13 @@ def token(desk: DeskConfig, host: str, reason: str, path: Path | None) -> None:
 
 @command.command()
 @click.option("--config", "path", type=click.Path(path_type=Path), required=True, help="The controller's file.")
-@click.option("--last", type=click.IntRange(min=1, max=100_000), default=50, show_default=True, help="How many.")
-@click.option("--json", "json_path", metavar="PATH", help="Write them as JSON; `-` is standard output.")
-def log(path: Path, last: int, json_path: str | None) -> None:
+@click.option("--limit", type=click.IntRange(1, 100_000), default=50, show_default=True, help="So many at most.")
+@click.option("--json", "json_path", metavar="PATH", help="Write the result as JSON; `-` is standard output.")
+def log(path: Path, limit: int, json_path: str | None) -> None:
     """Show who was let in, and who was not: tokens, enrolments, renewals; newest first. On the controller's machine."""
     from fleetd.compose.enrolment import attempts_here  # noqa: PLC0415 - on the controller's machine only
 
-    found = _here(path, lambda config: attempts_here(config, limit=last))
+    found = _here(path, lambda config: attempts_here(config, limit=limit))
     rows = [
         {"at_s": a.at_s, "what": a.what, "host": a.host, "who": a.who, "refused": a.refused, "why": a.why}
         for a in found

@@ -56,7 +56,7 @@ class _Commands(click.Group):
 
 @click.group(cls=_Commands)
 def command() -> None:
-    """Look at power envelopes, and at power under them."""
+    """Look at power envelopes, at power under them, and at what holds the power of a host."""
 
 
 @command.command(name="check")

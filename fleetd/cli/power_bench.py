@@ -1,7 +1,6 @@
 """`fleetd power bench`: the duty-cycle benchmark. Load in burn-in, or a simulated part; judgement here."""
 
 import json
-import time
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -28,6 +27,7 @@ from fleetd.model.envelope import Envelope, Margin
 from fleetd.ports import BurnerError
 from fleetd.sim.duty import MOST_SAMPLES, LimitedBench, SimBench, SimPoint
 from fleetd.sim.plant import Loop
+from fleetd.system import RealClock
 
 SCHEMA = "fleetd.power.bench/1"
 DUTY = (0.3, 0.5, 0.7, 0.85)
@@ -68,20 +68,26 @@ class _Asked:
 
 
 @click.command(name="bench")
-@click.option("--backend", type=click.Choice(["sim", "cuda", "cpu"]), default="sim", show_default=True)
-@click.option("--duty", type=Number(0, 1, min_open=True), multiple=True, help="Share of a period in the burst.")
-@click.option("--kernel", "kernel_s", type=Number(1e-6, 1), multiple=True, help="Seconds of a burst.")
+@click.option("--backend", type=click.Choice(["sim", "cuda", "cpu"]), default="sim", show_default=True,
+              help="A simulated part, a GPU (torch), or a miniature of one on the CPU.")  # fmt: skip
+@click.option(
+    "--duty", type=Number(0, 1, min_open=True), multiple=True, help="Share of a period in the burst; repeatable."
+)
+@click.option("--kernel", "kernel_s", type=Number(1e-6, 1), multiple=True, help="Seconds of a burst; repeatable.")
 @click.option("--low", type=click.Choice(["sleep", "vector", "copy", "collective"]), default="sleep", show_default=True,
               help="What runs between the bursts (cuda, cpu).")  # fmt: skip
-@click.option("--repeats", type=click.IntRange(1, 100), default=5, show_default=True)
-@click.option("--seconds", type=Number(0.05, 60), help="Of one measurement (cuda, cpu).")
-@click.option("--seed", type=click.IntRange(0), default=0, show_default=True)
+@click.option("--repeats", type=click.IntRange(1, 100), default=5, show_default=True,
+              help="Measurements of each point.")  # fmt: skip
+@click.option("--seconds", type=Number(0.05, 60), help="Of one measurement: 1 (cuda), 0.15 (cpu).")
+@click.option("--seed", type=click.IntRange(0), default=0, show_default=True, help="Of the order and the noise.")
 @click.option(
     "--part", default="mi350x-steep", show_default=True, help="Simulated part (sim); h200 runs under its own limiter."
 )
 @click.option("--envelope", "-e", default="mi350x-module", show_default=True, help="Shipped envelope or a file (sim).")
 @click.option("--margin/--no-margin", default=False, show_default=True, help="Take the envelope's margin off (sim).")
-@click.option("--loop", "loop_s", type=Number(2e-5, 0.1), help="Loop period in seconds (sim); the part's own.")
+@click.option(
+    "--loop", "loop_s", type=Number(2e-5, 0.1), help="Loop period in seconds (sim); by default the part's own."
+)
 @click.option(
     "--device", type=click.IntRange(0), default=0, show_default=True, help="GPU among those torch sees (cuda)."
 )
@@ -272,7 +278,7 @@ def _watched(lines: Iterator[dict[str, Any]]) -> Iterator[dict[str, Any]]:
 def _body(asked: _Asked, points: list[dict[str, Any]], *, part: str) -> dict[str, Any]:
     best = max(points, key=lambda point: point["boost"], default=None)
     return {
-        "schema": SCHEMA, "backend": asked.backend, "part": part, "at_s": time.time(),  # noqa: TID251 - a record's date
+        "schema": SCHEMA, "backend": asked.backend, "part": part, "at_s": RealClock().wall_s(),
         "seed": asked.seed, "repeats": asked.repeats, "low": asked.low, "points": points, "best": best,
         "skipped": [], "problems": [],
     }  # fmt: skip

@@ -213,8 +213,11 @@ def _show_budget(budget: dict[str, Any] | None) -> None:
 
 
 @click.command(name="restore")
-@click.option("--to", type=click.Choice(["safe", "prior"]), default="safe", show_default=True)
-@click.option("--state", type=click.Path(path_type=Path), default=STATE, show_default=True, help="Its state file.")
+@click.option("--to", type=click.Choice(["safe", "prior"]), default="safe", show_default=True,
+              help="Which limit: the envelope's safe cap, or the one from before fleetd.")  # fmt: skip
+@click.option(
+    "--state", type=click.Path(path_type=Path), default=STATE, show_default=True, help="The guard's state file."
+)
 @guard_option
 def restore_command(to: str, state: Path, guard: Path) -> None:
     """Put every GPU to its safe cap, or back to the limit that was in force before fleetd.

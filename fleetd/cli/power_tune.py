@@ -43,7 +43,7 @@ DAY_S = 86400.0
 @click.option("--rungs", type=click.IntRange(1, 6), default=3, show_default=True, help="Rounds of halving.")
 @click.option("--days", type=Number(0.001, 3650), default=30, show_default=True,
               help="Until the set-point expires.")  # fmt: skip
-@click.option("--seed", type=click.IntRange(0), default=0, show_default=True)
+@click.option("--seed", type=click.IntRange(0), default=0, show_default=True, help="The same seed, the same search.")
 @click.option("--store", type=click.Path(path_type=Path, dir_okay=False), help="Where the set-point is stored.")
 @click.option("--json", "json_path", metavar="PATH", help="Write the result as JSON; `-` is standard output.")
 def tune_command(

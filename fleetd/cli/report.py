@@ -45,7 +45,7 @@ _MOST = 100_000_000
     type=LedgerAt(),
     help="Read a ledger (`fleet.db` or a copy, the URL of a PostgreSQL database) instead of asking.",
 )
-@click.option("--json", "json_path", metavar="PATH", help="Write the result as JSON to PATH (`-`: standard output).")
+@click.option("--json", "json_path", metavar="PATH", help="Write the result as JSON; `-` is standard output.")
 @connected
 def command(
     *,

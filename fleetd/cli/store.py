@@ -29,7 +29,7 @@ _ledger_option = click.option(
     help="The controller's ledger: `fleet.db` in its state_dir, or the URL of its PostgreSQL database.",
 )
 _json_option = click.option(
-    "--json", "json_path", metavar="PATH", help="Write the result as JSON to PATH (`-`: standard output)."
+    "--json", "json_path", metavar="PATH", help="Write the result as JSON; `-` is standard output."
 )
 
 

@@ -21,7 +21,7 @@ def command() -> None:
 @click.argument("name")
 @click.option("--role", type=click.Choice(ROLES), required=True, help="What it may: change, look, hand in alerts.")
 @click.option("--expires-in", metavar="AGE", help="It ends by itself after 90d, 12h, 30m; by default never.")
-@click.option("--json", "json_path", metavar="PATH", help="Write the result as JSON to PATH (`-`: standard output).")
+@click.option("--json", "json_path", metavar="PATH", help="Write the result as JSON; `-` is standard output.")
 def new(name: str, role: str, expires_in: str | None, json_path: str | None) -> None:
     """Make a token for NAME: a person or a program, as the audit trail will name it.
 

@@ -177,7 +177,7 @@ def test_and_by_hand_on_the_controllers_machine_where_the_audit_is(site: Site, t
     assert [(row["what"], row["refused"]) for row in rows] == [("enrol", False), ("token", False)]
     assert rows[1]["who"].endswith("@controller")
     assert rows[1]["why"] == "by hand"
-    shown = site.run("pki", "log", "--config", str(site.controller), "--last", "1", person=None)
+    shown = site.run("pki", "log", "--config", str(site.controller), "--limit", "1", person=None)
     assert " gpu-009 by 127.0.0.1: the token is good" in shown.stdout
     assert made.stdout.strip() not in shown.stdout + audit.stdout
 
