@@ -66,8 +66,10 @@ class Kubernetes:
                 continue
             mark = _mark(node)
             ours = mark is not None and mark.host == host and _tainted(node)
-            closed = ours or bool(node.get("spec", {}).get("unschedulable"))
-            found[host] = Standing(closed=closed, order_id=mark.order_id if mark is not None and ours else None)
+            if mark is not None and ours:
+                found[host] = Standing(closed=True, order_id=mark.order_id, why=_why(node, mark))
+            else:
+                found[host] = Standing(closed=bool(node.get("spec", {}).get("unschedulable")), order_id=None)
         return found
 
     # ── orders ──────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -176,6 +178,15 @@ def _annotation(node: Mapping[str, Any], key: str) -> str | None:
 
 def _mark(node: Mapping[str, Any]) -> Mark | None:
     return Mark.of_id(_annotation(node, ORDER) or "")
+
+
+def _why(node: Mapping[str, Any], mark: Mark) -> str:
+    """The reason in our condition, if it is that of this order."""
+    for condition in node.get("status", {}).get("conditions") or ():
+        said = Mark.of_reason(str(condition.get("message", ""))) if condition.get("type") == CONDITION else None
+        if said is not None and said.order_id == mark.order_id:
+            return said.why
+    return ""
 
 
 def _tainted(node: Mapping[str, Any]) -> bool:

@@ -66,7 +66,11 @@ class Slurm:
                 continue
             mark = Mark.of_reason(view.reason)
             ours = mark is not None and mark.host == host and view.closed
-            found[host] = Standing(closed=view.closed, order_id=mark.order_id if mark is not None and ours else None)
+            found[host] = (
+                Standing(closed=True, order_id=mark.order_id, why=mark.why)
+                if mark is not None and ours
+                else Standing(closed=view.closed, order_id=None)
+            )
         return found
 
     # ── orders ──────────────────────────────────────────────────────────────────────────────────────────────────────

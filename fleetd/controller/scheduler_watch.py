@@ -9,6 +9,7 @@ import structlog
 
 from fleetd.controller.dispatcher import Dispatcher
 from fleetd.controller.judge import Judge
+from fleetd.core.earlier import knows
 from fleetd.core.scheduler import differences
 from fleetd.model.event import JobEnded, SchedulerDiffers
 from fleetd.model.host import Lifecycle
@@ -19,7 +20,7 @@ from fleetd.ports import Actuator, ActuatorError, Clock, JobEnds, StoreError
 _log = structlog.get_logger(__name__)
 
 TOGETHER = 256
-"""Ends of jobs that are judged side by side."""
+"""Events that are judged side by side."""
 SEEN_MAX = 100_000
 """Ended jobs that are known not to be new; the oldest are forgotten. Slurm shows them for minutes."""
 
@@ -95,14 +96,23 @@ class SchedulerWatch:
         unchanged = [h for name, h in self._judge.hosts.items() if before.get(name) is h.held]
         at_most = self._judge.policy.budgets.quarantines.allowed(len(before))
         self._lost = {name for name in self._lost if name in standing and not standing[name].known}
-        for difference in differences(unchanged, standing, busy | self._dispatcher.busy, close_at_most=at_most):
-            if not difference.known and difference.host in self._lost:
-                continue
-            await self._tell(difference)
+        found = differences(unchanged, standing, busy | self._dispatcher.busy, close_at_most=at_most)
+        for start in range(0, len(found), TOGETHER):
+            # Side by side, because one sync of the disk serves them all: after a lost ledger they are very many.
+            outcomes = await asyncio.gather(*map(self._tell, found[start : start + TOGETHER]), return_exceptions=True)
+            for outcome in outcomes:
+                if isinstance(outcome, BaseException):
+                    raise outcome
 
     async def _tell(self, difference: SchedulerDiffers) -> None:
-        self.differences_total += 1
-        _log.warning("the scheduler differs from the ledger", host=difference.host, closed=difference.closed)
+        if not difference.known and difference.host in self._lost:
+            return
+        host, by = self._judge.hosts[difference.host], difference.order_id
+        if by is not None and not knows(host, by):
+            _log.warning("the scheduler keeps a host closed for an order of another ledger", host=host.name, order=by)
+        else:
+            self.differences_total += 1
+            _log.warning("the scheduler differs from the ledger", host=host.name, closed=difference.closed)
         if not difference.known:
             self._lost.add(difference.host)
         try:

@@ -10,8 +10,10 @@ from typing import Any
 from fleetd.core import budget
 from fleetd.core.fleet import Fleet
 from fleetd.core.invariants import (
+    AUTOMATIC,
     FLEETD,
     MAX_CHARGES,
+    MAX_CLOSINGS,
     MAX_EVIDENCE,
     MAX_HOLDS,
     MAX_MARKS,
@@ -58,6 +60,7 @@ def unknown_host(name: HostName, now_s: float) -> Host:
         proof=None,
         orders_issued=0,
         attempts=0,
+        closings_from=1,
     )
 
 
@@ -163,7 +166,7 @@ class Draft:
 
     def asked(self) -> tuple[Hold, ...]:
         """All that must be proven wrong before this host is healthy."""
-        return (*(h for h in self.host.holds if h.owner == FLEETD), *(charge.hold for charge in self.host.charges))
+        return (*(h for h in self.host.holds if h.owner in AUTOMATIC), *(charge.hold for charge in self.host.charges))
 
     def asked_levels(self) -> tuple[str, ...]:
         """The levels that must pass before this host is healthy: the policy's, and those its holds ask for."""
@@ -211,6 +214,9 @@ class Draft:
     def issue(self, order: Order) -> None:
         """Have the order carried out."""
         self._orders.append(order)
+        if isinstance(order, Quarantine):
+            first = self.host.closings_from or self.host.orders_issued
+            self.set(closings=(*self.host.closings, order.id)[-MAX_CLOSINGS:], closings_from=first)
 
     def withhold(self, order: Order, why: str) -> None:
         """Record the order without having it carried out."""
