@@ -171,10 +171,6 @@ class Moment:
         """Kill the controller."""
         return self.do("the controller is killed", lambda w: w.room.kill())
 
-    def lose_ledger(self) -> "Moment":
-        """Kill the controller and give it an empty disk: what it has ever decided is known to nobody."""
-        return self.do("the controller's ledger is lost", lambda w: w.lose_ledger())
-
     def jump_clock(self, host: str | None, seconds: float) -> "Moment":
         """Set the wall clock of a host, or of the controller (None), forward or back."""
         whose = "the controller" if host is None else host

@@ -18,7 +18,7 @@ def test_nothing_that_the_lost_ledger_held_goes_back_to_its_users(policy: str) -
     for number in range(1, 4):
         world.at(600.0 + number).quarantine(f"h0{number}", "smells burnt")
     world.at(2000).quarantine("h04", "looked at").release("h04", "fine")
-    world.at(HOUR).lose_ledger()
+    world.at(HOUR).do("the ledger is lost", lambda _: world.lose_ledger())
     world.expect(Release).never()
     outcome = world.run(seconds=3 * HOUR, settled=False)
     assert outcome.drained == {"h01", "h02", "h03"}
@@ -40,7 +40,7 @@ def test_a_person_gives_a_host_back_and_a_bad_one_is_found_again() -> None:
     world = fleet(hosts=8)
     world.at(600).plant("h02", 1, Trouble.LOST)
     world.at(900).quarantine("h03", "smells burnt")
-    world.at(HOUR).lose_ledger()
+    world.at(HOUR).do("the ledger is lost", lambda _: world.lose_ledger())
     world.at(2 * HOUR).release("h03", "was toast")
     world.expect(Release, host="h03").after(2 * HOUR)
     world.expect(Release, host="h02").never()
