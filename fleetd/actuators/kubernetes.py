@@ -6,6 +6,7 @@ is never undone; beside it, ours is the taint, so that both stand and each goes 
 """
 
 from collections.abc import Collection, Mapping
+from dataclasses import replace
 from typing import Any
 from urllib.parse import quote
 
@@ -14,7 +15,7 @@ from fleetd.actuators.config import KubernetesConfig
 from fleetd.actuators.gone import rfc3339
 from fleetd.actuators.kubernetes_api import MERGE, STRATEGIC, Api, ConflictError
 from fleetd.actuators.kubernetes_leave import PodsLeaving
-from fleetd.actuators.mark import Mark, number_of, reason_of
+from fleetd.actuators.mark import Mark, number_of, reason_of, standing_by
 from fleetd.model.ids import HostName
 from fleetd.model.order import FleetOrder, Notify, Quarantine, Release
 from fleetd.ports import ActuatorError, Clock, NoNode, Receipt, Standing
@@ -64,12 +65,9 @@ class Kubernetes:
             host = self._claims.undisputed.get(str(node["metadata"]["name"]))
             if host is None:
                 continue
-            mark = _mark(node)
-            ours = mark is not None and mark.host == host and _tainted(node)
-            if mark is not None and ours:
-                found[host] = Standing(closed=True, order_id=mark.order_id, why=_why(node, mark))
-            else:
-                found[host] = Standing(closed=bool(node.get("spec", {}).get("unschedulable")), order_id=None)
+            mark = _mark(node) if _tainted(node) else None
+            closed = bool(node.get("spec", {}).get("unschedulable"))
+            found[host] = standing_by(mark and replace(mark, why=_why(node, mark)), host, closed=closed)
         return found
 
     # ── orders ──────────────────────────────────────────────────────────────────────────────────────────────────────

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Self
 
 from fleetd.model.ids import HostName, OrderId
+from fleetd.ports import Standing
 
 _CHECK_PREFIX = "fleetd-check:"
 _PREFIX = "fleetd:"
@@ -44,6 +45,15 @@ class Mark:
             return None
         order_id, _, why = reason.removeprefix(_PREFIX).removesuffix(_END).partition(": ")
         return cls.of_id(order_id, why)
+
+
+def standing_by(mark: Mark | None, host: HostName, *, closed: bool) -> Standing:
+    """How a host stands whose node is closed by this mark; `closed` says how without one."""
+    if mark is None:
+        return Standing(closed=closed, order_id=None)
+    if mark.host != host:
+        return Standing(closed=True, order_id=None, why=mark.why, other=mark.order_id)
+    return Standing(closed=True, order_id=mark.order_id, why=mark.why)
 
 
 def by_health_check(reason: str) -> bool:

@@ -15,8 +15,6 @@ from fleetd.model.fleet import IncidentKind
 from fleetd.model.host import Hold, Host, Lifecycle
 from fleetd.model.ids import OrderId
 
-INCIDENT_KEY = "ledger"
-
 
 def knows(host: Host, order_id: OrderId) -> bool:
     """Whether an order that closed the host is one of this ledger.
@@ -65,7 +63,12 @@ def adopt(draft: Draft, order_id: OrderId, why: str) -> None:
         draft.say(f"already {host.state}: {said}")
     else:
         draft.move(Lifecycle.QUARANTINED, said)
-    _tell(draft)
+    _tell(
+        draft,
+        "ledger",
+        what="are closed in the scheduler by a fleetd whose orders this ledger does not have",
+        do=f"Was a ledger lost or put back? They are held, not opened: `fleetd hold list --owner {EARLIER}`",
+    )
 
 
 def hardest_proof(policy: Policy) -> Proof:
@@ -77,21 +80,35 @@ def hardest_proof(policy: Policy) -> Proof:
     )
 
 
-def _tell(draft: Draft) -> None:
+def about(host: Host, order_id: OrderId) -> bool:
+    """Whether an order is about this host."""
+    return order_id.partition("/")[0] == host.name
+
+
+def other(draft: Draft, order_id: OrderId, why: str) -> None:
+    """Tell a human of a node that was closed for a host of another name: nobody here may say that it is this one."""
+    draft.say(f"the scheduler keeps its node closed by {order_id}, an order about a host of another name: {why}")
+    _tell(
+        draft,
+        "renamed",
+        what="have a node that fleetd closed for a host of another name",
+        do="Were they renamed? Deal with the reason, then open the node in the scheduler: no order of theirs does",
+    )
+
+
+def _tell(draft: Draft, key: str, *, what: str, do: str) -> None:
+    """One incident for all hosts with this trouble."""
     weather = storm.look(
         draft.record,
         now_s=draft.now_s,
         kind=IncidentKind.EARLIER,
-        key=INCIDENT_KEY,
+        key=key,
         hosts=(),
         host=draft.host.name,
         at_least=1,
         tell_again_s=draft.policy.tell_again_seconds,
-        what="are closed in the scheduler by a fleetd whose orders this ledger does not have",
+        what=what,
     )
     draft.record = weather.record
     if weather.tell and weather.incident is not None:
-        draft.page(
-            f"incident {weather.incident.id}: {weather.incident.why}: was a ledger lost or put back? They are held and "
-            f"not opened; see `fleetd hold list --owner {EARLIER}`, prove and release each"
-        )
+        draft.page(f"incident {weather.incident.id}: {weather.incident.why}. {do}")

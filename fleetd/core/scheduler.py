@@ -31,6 +31,10 @@ class Stands(Protocol):
         """The reason that order left there."""
 
     @property
+    def other(self) -> OrderId | None:
+        """The order about a host of another name that closed it."""
+
+    @property
     def known(self) -> bool:
         """Whether the scheduler has a node of the host."""
 
@@ -61,6 +65,8 @@ def differences(
             )
         elif stands.closed and (by := stands.order_id) is not None and not (host.held and earlier.knows(host, by)):
             found.append(SchedulerDiffers(host=host.name, closed=True, order_id=by, why=stands.why))
+        elif stands.closed and stands.other is not None and not host.held:
+            found.append(SchedulerDiffers(host=host.name, closed=True, order_id=stands.other, why=stands.why))
     return (*found, *sorted(to_close, key=lambda differs: differs.host)[:close_at_most], *lost)
 
 
@@ -73,6 +79,9 @@ def obstructed(draft: Draft, event: OrderObstructed) -> None:
 
 def differs(draft: Draft, event: SchedulerDiffers) -> None:
     """Order again what the scheduler has lost, or what somebody has undone there; adopt what the ledger has lost."""
+    if event.order_id is not None and not earlier.about(draft.host, event.order_id):
+        earlier.other(draft, event.order_id, event.why)
+        return
     if event.order_id is not None and not earlier.knows(draft.host, event.order_id):
         earlier.adopt(draft, event.order_id, event.why)
         return

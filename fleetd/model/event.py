@@ -112,7 +112,8 @@ class SchedulerDiffers:
     known: bool = True
     """False: the scheduler has no node of the host any more; under another name it may let work start there."""
     order_id: OrderId | None = None
-    """The order of fleetd that keeps it closed; None: it is open, or in a journal of a version that did not say."""
+    """The order of fleetd that keeps it closed, which may be about a host of another name. None: it is open, or the
+    event is of a version that did not say."""
     why: str = ""
     """The reason that was written there with that order; empty: not known."""
 

@@ -42,6 +42,7 @@ class Stands:
     order_id: OrderId | None = None
     known: bool = True
     why: str = ""
+    other: OrderId | None = None
 
 
 def marked(number: int, *, host: str = "h1", why: str = "gpu 2 is wrong") -> Stands:
@@ -126,6 +127,23 @@ def test_what_was_adopted_and_opened_by_hand_is_closed_again_unless_automation_i
     assert held_back(order, d.known, None) is None
     d.tell(AutomationStopped(who="ann", reason="wait"))
     assert held_back(order, d.known, d.fleet.record.stopped) is not None
+
+
+def test_a_node_that_was_closed_for_a_host_of_another_name_is_told_once_of_all_and_no_order_is_given() -> None:
+    d = Driven(replace(POLICY, tell_again_seconds=3600.0)).healthy().others(3)
+    stands = Stands(closed=True, why="gpu 2 is wrong", other=OrderId("old-name/4/quarantine"))
+    before = d.known
+    (step,) = compare(d, stands)
+    (told,) = step.orders
+    assert isinstance(told, Notify)
+    assert "have a node that fleetd closed for a host of another name" in told.why
+    assert "by old-name/4/quarantine" in step.why
+    assert (d.known.holds, d.known.state, d.known.proof) == (before.holds, before.state, before.proof)
+    name = HostName("o1")
+    assert d.send(SchedulerDiffers(host=name, closed=True, order_id=OrderId("old/9/quarantine"))).orders == ()
+    assert [incident.id for incident in d.fleet.record.incidents] == ["earlier/renamed/1"]
+    d.send(OperatorQuarantined(host=H1, who="ann", reason="fan"))
+    assert compare(d, stands) == (), "it is held, and closed"
 
 
 # ── how it comes back ───────────────────────────────────────────────────────────────────────────────────────────────

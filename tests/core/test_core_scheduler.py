@@ -28,6 +28,7 @@ class Stands:
     order_id: OrderId | None = None
     known: bool = True
     why: str = ""
+    other: OrderId | None = None
 
 
 THEIRS = Stands(closed=True)
