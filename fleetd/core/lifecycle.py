@@ -27,7 +27,7 @@ from fleetd.core.step import Step
 from fleetd.model.event import Event
 from fleetd.model.finding import FaultClass
 from fleetd.model.host import Charge, DueBurnin, Hold, Host, Lifecycle, Mark, PendingBurnin, Strike, Told
-from fleetd.model.ids import FindingId, GpuId, HostName, OrderId
+from fleetd.model.ids import FindingId, GpuId, OrderId
 from fleetd.model.journal import WithheldOrder
 from fleetd.model.order import Drain, Notify, Order, Quarantine, Release, RunBurnin
 
@@ -43,25 +43,6 @@ def line(text: str, limit: int = _MAX_TEXT) -> str:
     """Text from outside as one bounded line: it goes into logs and into the scheduler's reason."""
     flat = " ".join(text.split())
     return flat if len(flat) <= limit else flat[: limit - 1] + "…"
-
-
-def unknown_host(name: HostName, now_s: float) -> Host:
-    """A host of which nothing is known."""
-    return Host(
-        name=name,
-        state=Lifecycle.NEW,
-        why="never heard of before",
-        since_s=now_s,
-        boot_id=None,
-        inventory=(),
-        holds=(),
-        strikes=(),
-        pending=None,
-        proof=None,
-        orders_issued=0,
-        attempts=0,
-        closings_from=1,
-    )
 
 
 class Draft:

@@ -210,7 +210,7 @@ class Host:
     proof: FindingId | None
     """The last passing burn-in of this boot, if any."""
     orders_issued: int
-    """How many orders were ever issued for this host; numbers the next order's id. Grows with what is adopted, too."""
+    """The number of the last order that was issued for this host; what earlier ledgers may have issued is left out."""
     attempts: int
     """Burn-ins in a row that ended without a judgement."""
     place: Place = Place()

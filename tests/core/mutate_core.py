@@ -226,6 +226,12 @@ MISTAKES: dict[str, tuple[str, str, str, str]] = {
         "orders_issued=min(host.orders_issued, ",
         "earlier",
     ),
+    "a new ledger gives numbers that were given before": (
+        "newcomer",
+        "orders_issued=max(0, int((now_s - NUMBERS_BEGIN_S) / NUMBER_SECONDS)),",
+        "orders_issued=0,",
+        "earlier",
+    ),
     "an old proof cures what an earlier ledger closed": ("earlier", "proof=None,  #", "#", "earlier"),
     "faster is a fault": ("outliers", "direction * (value - middle) >= 0", "True", "outliers"),
 }

@@ -9,6 +9,7 @@ from fleetd.core.fleet import FLEET
 from fleetd.core.intent import held_back
 from fleetd.core.invariants import EARLIER, FLEETD, MAX_CLOSINGS, MAX_HOLDS
 from fleetd.core.limits import Returns
+from fleetd.core.newcomer import NUMBER_SECONDS, NUMBERS_BEGIN_S, unknown_host
 from fleetd.core.policy import Policy, Proof
 from fleetd.core.scheduler import differences
 from fleetd.core.step import Step
@@ -222,6 +223,18 @@ def test_holds_and_orders_that_are_known_are_bounded() -> None:
     for number in range(501, 501 + 2 * MAX_CLOSINGS):
         compare(d, marked(number))
     assert len(d.known.closings) == MAX_CLOSINGS
+
+
+def test_the_orders_of_a_new_ledger_have_numbers_that_no_earlier_one_gave() -> None:
+    begin_s = NUMBERS_BEGIN_S + 100 * NUMBER_SECONDS
+    assert unknown_host(H1, begin_s).orders_issued == 100
+    assert unknown_host(H1, NUMBERS_BEGIN_S - 1.0).orders_issued == 0
+    d = Driven(now_s=begin_s)
+    d.send(hello())
+    assert d.pending == "h1/101/burnin"
+    (step,) = compare(d, marked(100))
+    assert step.state.held
+    assert knows(d.known, OrderId("h1/100/quarantine"))
 
 
 # ── a ledger that was put back, and one of an earlier version ───────────────────────────────────────────────────────
