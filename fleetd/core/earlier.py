@@ -19,7 +19,7 @@ from fleetd.model.ids import OrderId
 def knows(host: Host, order_id: OrderId) -> bool:
     """Whether an order that closed the host is one of this ledger.
 
-    The number alone does not say so: a new ledger begins at 1 again, and one that was put back leaves numbers out.
+    The number alone does not say so: an earlier ledger gave lower ones, and one that was put back leaves numbers out.
     """
     number = int(order_id.split("/")[1])
     listed = order_id in host.closings or number < host.closings_from or not host.closings_from
