@@ -6,6 +6,7 @@ is never undone; beside it, ours is the taint, so that both stand and each goes 
 """
 
 from collections.abc import Collection, Mapping
+from dataclasses import replace
 from typing import Any
 from urllib.parse import quote
 
@@ -14,7 +15,7 @@ from fleetd.actuators.config import KubernetesConfig
 from fleetd.actuators.gone import rfc3339
 from fleetd.actuators.kubernetes_api import MERGE, STRATEGIC, Api, ConflictError
 from fleetd.actuators.kubernetes_leave import PodsLeaving
-from fleetd.actuators.mark import Mark, number_of, reason_of
+from fleetd.actuators.mark import Mark, number_of, reason_of, standing_by
 from fleetd.model.ids import HostName
 from fleetd.model.order import FleetOrder, Notify, Quarantine, Release
 from fleetd.ports import ActuatorError, Clock, NoNode, Receipt, Standing
@@ -64,10 +65,9 @@ class Kubernetes:
             host = self._claims.undisputed.get(str(node["metadata"]["name"]))
             if host is None:
                 continue
-            mark = _mark(node)
-            ours = mark is not None and mark.host == host and _tainted(node)
-            closed = ours or bool(node.get("spec", {}).get("unschedulable"))
-            found[host] = Standing(closed=closed, order_id=mark.order_id if mark is not None and ours else None)
+            mark = _mark(node) if _tainted(node) else None
+            closed = bool(node.get("spec", {}).get("unschedulable"))
+            found[host] = standing_by(mark and replace(mark, why=_why(node, mark)), host, closed=closed)
         return found
 
     # ── orders ──────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -176,6 +176,15 @@ def _annotation(node: Mapping[str, Any], key: str) -> str | None:
 
 def _mark(node: Mapping[str, Any]) -> Mark | None:
     return Mark.of_id(_annotation(node, ORDER) or "")
+
+
+def _why(node: Mapping[str, Any], mark: Mark) -> str:
+    """The reason in our condition, if it is that of this order."""
+    for condition in node.get("status", {}).get("conditions") or ():
+        said = Mark.of_reason(str(condition.get("message", ""))) if condition.get("type") == CONDITION else None
+        if said is not None and said.order_id == mark.order_id:
+            return said.why
+    return ""
 
 
 def _tainted(node: Mapping[str, Any]) -> bool:

@@ -7,11 +7,13 @@ from dataclasses import dataclass
 from typing import Self
 
 from fleetd.model.ids import HostName, OrderId
+from fleetd.ports import Standing
 
 _CHECK_PREFIX = "fleetd-check:"
 _PREFIX = "fleetd:"
 _END = " ~fleetd"
 REASON_CHARS_MAX = 240
+_DIGITS_MAX = 9
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -21,15 +23,17 @@ class Mark:
     host: HostName
     number: int
     order_id: OrderId
+    why: str = ""
+    """The reason that stands there with it, as far as it fitted."""
 
     @classmethod
-    def of_id(cls, text: str) -> Self | None:
-        """The mark of an order id; None for a text that is none."""
+    def of_id(cls, text: str, why: str = "") -> Self | None:
+        """The mark of an order id; None for a text that is none, or has a number that no fleetd ever gives."""
         host, _, rest = text.partition("/")
         number, _, kind = rest.partition("/")
-        if not host or kind != "quarantine" or not (number.isascii() and number.isdigit()):
+        if not host or kind != "quarantine" or not (number.isascii() and number.isdigit()) or len(number) > _DIGITS_MAX:
             return None
-        return cls(host=HostName(host), number=int(number), order_id=OrderId(text))
+        return cls(host=HostName(host), number=int(number), order_id=OrderId(text), why=why)
 
     @classmethod
     def of_reason(cls, reason: str) -> Self | None:
@@ -39,7 +43,17 @@ class Mark:
         """
         if not reason.startswith(_PREFIX) or not reason.endswith(_END):
             return None
-        return cls.of_id(reason.removeprefix(_PREFIX).partition(": ")[0])
+        order_id, _, why = reason.removeprefix(_PREFIX).removesuffix(_END).partition(": ")
+        return cls.of_id(order_id, why)
+
+
+def standing_by(mark: Mark | None, host: HostName, *, closed: bool) -> Standing:
+    """How a host stands whose node is closed by this mark; `closed` says how without one."""
+    if mark is None:
+        return Standing(closed=closed, order_id=None)
+    if mark.host != host:
+        return Standing(closed=True, order_id=None, why=mark.why, other=mark.order_id)
+    return Standing(closed=True, order_id=mark.order_id, why=mark.why)
 
 
 def by_health_check(reason: str) -> bool:

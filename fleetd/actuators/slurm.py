@@ -14,7 +14,7 @@ from fleetd.actuators import slurm_text
 from fleetd.actuators.claims import Claims
 from fleetd.actuators.command import Answer, Commands
 from fleetd.actuators.config import SlurmConfig
-from fleetd.actuators.mark import Mark, by_health_check, number_of, reason_of
+from fleetd.actuators.mark import Mark, by_health_check, number_of, reason_of, standing_by
 from fleetd.actuators.slurm_leave import Leaving
 from fleetd.actuators.slurm_text import NodeView
 from fleetd.model.ids import HostName
@@ -64,9 +64,7 @@ class Slurm:
             if view is None:
                 found[host] = Standing(closed=False, order_id=None, known=False)
                 continue
-            mark = Mark.of_reason(view.reason)
-            ours = mark is not None and mark.host == host and view.closed
-            found[host] = Standing(closed=view.closed, order_id=mark.order_id if mark is not None and ours else None)
+            found[host] = standing_by(Mark.of_reason(view.reason) if view.closed else None, host, closed=view.closed)
         return found
 
     # ── orders ──────────────────────────────────────────────────────────────────────────────────────────────────────

@@ -19,7 +19,7 @@ def command() -> None:
 
 @command.command("list")
 @click.option("--host", help="Only of this host.")
-@click.option("--owner", help="Only of this owner: `fleetd` or `operator:NAME`.")
+@click.option("--owner", help="Only of this owner: `fleetd`, `fleetd:earlier` or `operator:NAME`.")
 @connected
 @click.option("--json", "json_path", metavar="PATH", help="Write the result as JSON; `-` is standard output.")
 def list_holds(desk: DeskConfig, host: str | None, owner: str | None, json_path: str | None) -> None:

@@ -8,6 +8,7 @@ from prometheus_client.registry import Collector
 
 from fleetd.controller.controller import Controller
 from fleetd.controller.turn import Turn
+from fleetd.core.invariants import EARLIER
 from fleetd.model.host import Lifecycle
 
 
@@ -78,6 +79,9 @@ class ControllerCollector(Collector):
         yield GaugeMetricFamily("fleetd_automation_stopped", "1 while the kill switch is on.", value=stopped)
         charged = sum(bool(host.charges) for host in list(judge.hosts.values()))
         yield GaugeMetricFamily("fleetd_hosts_charged", "Hosts whose quarantine is withheld.", value=charged)
+        earlier = sum(any(hold.owner == EARLIER for hold in host.holds) for host in list(judge.hosts.values()))
+        text = "Hosts that the scheduler keeps closed for an order of an earlier ledger."
+        yield GaugeMetricFamily("fleetd_hosts_held_by_earlier", text, value=earlier)
         away = self._controller.watch.away
         yield GaugeMetricFamily("fleetd_hosts_away", "Hosts whose agent is not connected.", value=away)
         yield GaugeMetricFamily("fleetd_orders_open", "Orders not yet confirmed.", value=dispatcher.open_orders)

@@ -9,6 +9,7 @@ import structlog
 
 from fleetd.controller.dispatcher import Dispatcher
 from fleetd.controller.judge import Judge
+from fleetd.core.earlier import about, knows
 from fleetd.core.scheduler import differences
 from fleetd.model.event import JobEnded, SchedulerDiffers
 from fleetd.model.host import Lifecycle
@@ -19,7 +20,7 @@ from fleetd.ports import Actuator, ActuatorError, Clock, JobEnds, StoreError
 _log = structlog.get_logger(__name__)
 
 TOGETHER = 256
-"""Ends of jobs that are judged side by side."""
+"""Events that are judged side by side."""
 SEEN_MAX = 100_000
 """Ended jobs that are known not to be new; the oldest are forgotten. Slurm shows them for minutes."""
 
@@ -60,7 +61,7 @@ class SchedulerWatch:
         self._clock = clock
         self._config = config
         self._seen: OrderedDict[tuple[HostName, str, int], None] = OrderedDict()
-        self._lost: set[HostName] = set()  # without a node, as was said already
+        self._said: set[HostName] = set()  # without a node, or with another one's: as was told already
         self.failures_total = 0
         self.differences_total = 0
         self.jobs_ended_total = 0
@@ -94,21 +95,32 @@ class SchedulerWatch:
         # An order that was open, or a hold that changed, while the scheduler was asked: what it said is old.
         unchanged = [h for name, h in self._judge.hosts.items() if before.get(name) is h.held]
         at_most = self._judge.policy.budgets.quarantines.allowed(len(before))
-        self._lost = {name for name in self._lost if name in standing and not standing[name].known}
-        for difference in differences(unchanged, standing, busy | self._dispatcher.busy, close_at_most=at_most):
-            if not difference.known and difference.host in self._lost:
-                continue
-            await self._tell(difference)
+        strange = {name for name, one in standing.items() if not one.known or one.other is not None}
+        self._said &= strange
+        found = differences(unchanged, standing, busy | self._dispatcher.busy, close_at_most=at_most)
+        for start in range(0, len(found), TOGETHER):
+            # Side by side, because one sync of the disk serves them all: after a lost ledger they are very many.
+            outcomes = await asyncio.gather(*map(self._tell, found[start : start + TOGETHER]), return_exceptions=True)
+            for outcome in outcomes:
+                if isinstance(outcome, BaseException):
+                    raise outcome
 
     async def _tell(self, difference: SchedulerDiffers) -> None:
-        self.differences_total += 1
-        _log.warning("the scheduler differs from the ledger", host=difference.host, closed=difference.closed)
-        if not difference.known:
-            self._lost.add(difference.host)
+        if difference.host in self._said:
+            return
+        host, by = self._judge.hosts[difference.host], difference.order_id
+        strange = by is not None and not about(host, by)
+        if by is not None and (strange or not knows(host, by)):
+            _log.warning("the scheduler keeps a host closed for an order of no ledger here", host=host.name, order=by)
+        else:
+            self.differences_total += 1
+            _log.warning("the scheduler differs from the ledger", host=host.name, closed=difference.closed)
+        if strange or not difference.known:
+            self._said.add(difference.host)
         try:
             await self._judge.submit(difference)
         except StoreError:
-            self._lost.discard(difference.host)  # the next look tells it again
+            self._said.discard(difference.host)  # the next look tells it again
             raise
 
     async def _hear_for_ever(self, job_ends: JobEnds) -> None:

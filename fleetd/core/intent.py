@@ -6,7 +6,7 @@ disk: that is asked, not the order.
 
 from typing import assert_never
 
-from fleetd.core.invariants import FLEETD
+from fleetd.core.invariants import AUTOMATIC
 from fleetd.model.fleet import Stopped
 from fleetd.model.host import Host, Lifecycle
 from fleetd.model.order import Notify, Order, Quarantine, RecallBurnin, Release, RunBurnin
@@ -64,7 +64,7 @@ def held_back(order: Order, host: Host | None, stopped: Stopped | None) -> str |
     if stopped is None or isinstance(order, Notify | Release):
         return None
     if isinstance(order, Quarantine):
-        ours = host is not None and all(hold.owner == FLEETD for hold in host.holds)
+        ours = host is not None and all(hold.owner in AUTOMATIC for hold in host.holds)
         automatic = ours and host is not None and host.state is Lifecycle.QUARANTINED  # else a person works on it
     else:
         automatic = host is None or host.pending is None or not host.pending.by_operator

@@ -5,6 +5,12 @@ from fleetd.model.host import Host, Lifecycle
 FLEETD = "fleetd"
 """Owner of the holds that a policy puts on."""
 
+EARLIER = "fleetd:earlier"
+"""Owner of the holds that were found in the scheduler: a fleetd closed the node, and this ledger does not know why."""
+
+AUTOMATIC = frozenset({FLEETD, EARLIER})
+"""Owners who are no person."""
+
 SERVING = frozenset({Lifecycle.HEALTHY, Lifecycle.PROBATION})
 """States in which a host counts as serving users."""
 
@@ -19,6 +25,7 @@ MAX_MARKS = 128
 MAX_BOOTS = 8
 MAX_TOLD = 16
 MAX_BALLOTS = 64
+MAX_CLOSINGS = 32
 """Bounds of one host. Beyond them the oldest of each go; the journal keeps all."""
 
 _IDLE = frozenset({Lifecycle.NEW, Lifecycle.RETIRED, Lifecycle.REPAIRING})
@@ -43,6 +50,7 @@ def check(host: Host, *, before: Host) -> None:
         (host.orders_issued >= before.orders_issued, "order numbers only grow"),
         (len(host.holds) <= MAX_HOLDS and len(host.strikes) <= MAX_STRIKES, "a host's memory is bounded"),
         (len(host.charges) <= MAX_CHARGES and len(host.marks) <= MAX_MARKS, "a host's memory is bounded"),
+        (len(host.closings) <= MAX_CLOSINGS, "a host's memory is bounded"),
         (
             foreign_before <= {h.owner for h in host.holds} or not host.held or _expired(before, host),
             "a foreign hold goes with the release of the host, or when it expires",

@@ -14,7 +14,8 @@ from fleetd.core import ballots, evidence, jobs, operators, scheduler, silence, 
 from fleetd.core.fleet import Fleet
 from fleetd.core.hello import connected
 from fleetd.core.invariants import MAX_BALLOTS, SERVING
-from fleetd.core.lifecycle import Draft, unknown_host
+from fleetd.core.lifecycle import Draft
+from fleetd.core.newcomer import unknown_host
 from fleetd.core.policy import Policy
 from fleetd.core.step import Step
 from fleetd.model.event import (

@@ -10,8 +10,10 @@ from typing import Any
 from fleetd.core import budget
 from fleetd.core.fleet import Fleet
 from fleetd.core.invariants import (
+    AUTOMATIC,
     FLEETD,
     MAX_CHARGES,
+    MAX_CLOSINGS,
     MAX_EVIDENCE,
     MAX_HOLDS,
     MAX_MARKS,
@@ -25,7 +27,7 @@ from fleetd.core.step import Step
 from fleetd.model.event import Event
 from fleetd.model.finding import FaultClass
 from fleetd.model.host import Charge, DueBurnin, Hold, Host, Lifecycle, Mark, PendingBurnin, Strike, Told
-from fleetd.model.ids import FindingId, GpuId, HostName, OrderId
+from fleetd.model.ids import FindingId, GpuId, OrderId
 from fleetd.model.journal import WithheldOrder
 from fleetd.model.order import Drain, Notify, Order, Quarantine, Release, RunBurnin
 
@@ -41,24 +43,6 @@ def line(text: str, limit: int = _MAX_TEXT) -> str:
     """Text from outside as one bounded line: it goes into logs and into the scheduler's reason."""
     flat = " ".join(text.split())
     return flat if len(flat) <= limit else flat[: limit - 1] + "…"
-
-
-def unknown_host(name: HostName, now_s: float) -> Host:
-    """A host of which nothing is known."""
-    return Host(
-        name=name,
-        state=Lifecycle.NEW,
-        why="never heard of before",
-        since_s=now_s,
-        boot_id=None,
-        inventory=(),
-        holds=(),
-        strikes=(),
-        pending=None,
-        proof=None,
-        orders_issued=0,
-        attempts=0,
-    )
 
 
 class Draft:
@@ -163,7 +147,7 @@ class Draft:
 
     def asked(self) -> tuple[Hold, ...]:
         """All that must be proven wrong before this host is healthy."""
-        return (*(h for h in self.host.holds if h.owner == FLEETD), *(charge.hold for charge in self.host.charges))
+        return (*(h for h in self.host.holds if h.owner in AUTOMATIC), *(charge.hold for charge in self.host.charges))
 
     def asked_levels(self) -> tuple[str, ...]:
         """The levels that must pass before this host is healthy: the policy's, and those its holds ask for."""
@@ -211,6 +195,9 @@ class Draft:
     def issue(self, order: Order) -> None:
         """Have the order carried out."""
         self._orders.append(order)
+        if isinstance(order, Quarantine):
+            first = self.host.closings_from or self.host.orders_issued
+            self.set(closings=(*self.host.closings, order.id)[-MAX_CLOSINGS:], closings_from=first)
 
     def withhold(self, order: Order, why: str) -> None:
         """Record the order without having it carried out."""

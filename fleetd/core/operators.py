@@ -1,6 +1,6 @@
 """What operators ask for: hold, release, burn in, repair, swap, retire. A reason is part of every request."""
 
-from fleetd.core.invariants import FLEETD, MAX_HOLDS, OUT_OF_SERVICE, SERVING
+from fleetd.core.invariants import AUTOMATIC, MAX_HOLDS, OUT_OF_SERVICE, SERVING
 from fleetd.core.lifecycle import Draft, line
 from fleetd.core.policy import covers, strongest
 from fleetd.core.step import Step
@@ -130,7 +130,9 @@ def swapped(draft: Draft, event: GpuSwapped) -> Step[Host]:
 
 def restored(draft: Draft, event: LedgerRestored) -> Step[Host]:
     """Leave out the numbers of orders that were given after the backup and are forgotten since."""
-    draft.set(orders_issued=draft.host.orders_issued + max(event.orders_skipped, 0))
+    given = draft.host.orders_issued
+    # What closes the host by one of the numbers left out is not known here, and is adopted (`core.earlier`).
+    draft.set(orders_issued=given + max(event.orders_skipped, 0), closings_from=draft.host.closings_from or given + 1)
     draft.say(f"operator:{line(event.who)} put the ledger back from a backup: {line(event.reason)}")
     return draft.step()
 
@@ -170,7 +172,7 @@ def _take(draft: Draft, who: str, reason: str, *, expires_at_s: float | None, dr
 
 def _missing(hold: Hold, host: Host, owner: str) -> str | None:
     """What this hold still asks for when this operator wants the host back."""
-    if hold.owner == FLEETD:
+    if hold.owner in AUTOMATIC:
         if hold.proof_level is None or host.proof is not None:
             return None
         after = " after a reboot" if hold.after_reboot else ""

@@ -8,11 +8,19 @@ from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
+from fleetd.core.earlier import knows
 from fleetd.core.play import kinds_of
 from fleetd.core.policy import Policy
 from fleetd.core.replay import Replay
 from fleetd.core.timeline import Kind
-from fleetd.model.event import AnyEvent, BurninAccepted, BurninRefused, FindingReceived, FleetEvent
+from fleetd.model.event import (
+    AnyEvent,
+    BurninAccepted,
+    BurninRefused,
+    FindingReceived,
+    FleetEvent,
+    SchedulerDiffers,
+)
 from fleetd.model.fact import Beginning
 from fleetd.model.finding import BurninEnded
 from fleetd.model.host import Host, Lifecycle
@@ -130,11 +138,14 @@ def _waits_for_ever(host: Host, then: Host | None) -> bool:
 def _translated(event: AnyEvent, then: dict[HostName, Host], replay: Replay) -> AnyEvent:
     """The event with the id of the order that the other policy waits for in place of the one that was waited for.
 
-    Only when the levels are the same: a weaker run says nothing about a stronger one.
+    Only when the levels are the same: a weaker run says nothing about a stronger one. An order that closed the host in
+    its scheduler and was known then is known to the other policy, too, by whatever number.
     """
     if isinstance(event, FleetEvent):
         return event
     was, ours = then.get(event.host), replay.hosts.get(event.host)
+    if isinstance(event, SchedulerDiffers) and event.order_id is not None and was is not None:
+        return replace(event, order_id=None) if knows(was, event.order_id) else event
     pending = ours.pending if ours is not None else None
     if was is None or was.pending is None or pending is None or pending.level != was.pending.level:
         return event

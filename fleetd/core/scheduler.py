@@ -1,12 +1,14 @@
 """What the scheduler does with a host, held against what was ordered: people are told, and what differs is put right.
 
 The ledger decides, not the scheduler: a host that is held is closed there, one that is not held is not closed by us.
-What others closed is theirs. A person who wants a held host back releases it here, where the reason is kept.
+What others closed is theirs. A person who wants a held host back releases it here, where the reason is kept. Only what
+the ledger never knew is taken from the scheduler: see `earlier`.
 """
 
 from collections.abc import Collection, Iterable, Mapping
 from typing import Protocol
 
+from fleetd.core import earlier
 from fleetd.core.lifecycle import Draft
 from fleetd.model.event import OrderObstructed, SchedulerDiffers
 from fleetd.model.host import Host, Lifecycle
@@ -23,6 +25,14 @@ class Stands(Protocol):
     @property
     def order_id(self) -> OrderId | None:
         """The order of fleetd that closed it."""
+
+    @property
+    def why(self) -> str:
+        """The reason that order left there."""
+
+    @property
+    def other(self) -> OrderId | None:
+        """The order about a host of another name that closed it."""
 
     @property
     def known(self) -> bool:
@@ -53,8 +63,10 @@ def differences(
             (to_close if stands.known else lost).append(
                 SchedulerDiffers(host=host.name, closed=False, known=stands.known)
             )
-        elif not host.held and stands.closed and stands.order_id is not None:
-            found.append(SchedulerDiffers(host=host.name, closed=True))
+        elif stands.closed and (by := stands.order_id) is not None and not (host.held and earlier.knows(host, by)):
+            found.append(SchedulerDiffers(host=host.name, closed=True, order_id=by, why=stands.why))
+        elif stands.closed and stands.other is not None and not host.held:
+            found.append(SchedulerDiffers(host=host.name, closed=True, order_id=stands.other, why=stands.why))
     return (*found, *sorted(to_close, key=lambda differs: differs.host)[:close_at_most], *lost)
 
 
@@ -66,7 +78,13 @@ def obstructed(draft: Draft, event: OrderObstructed) -> None:
 
 
 def differs(draft: Draft, event: SchedulerDiffers) -> None:
-    """Order again what the scheduler has lost, or what somebody has undone there."""
+    """Order again what the scheduler has lost, or what somebody has undone there; adopt what the ledger has lost."""
+    if event.order_id is not None and not earlier.about(draft.host, event.order_id):
+        earlier.other(draft, event.order_id, event.why)
+        return
+    if event.order_id is not None and not earlier.knows(draft.host, event.order_id):
+        earlier.adopt(draft, event.order_id, event.why)
+        return
     if event.closed is draft.host.held:
         draft.say("the scheduler and the ledger agree again")
         return

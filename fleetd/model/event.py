@@ -111,6 +111,11 @@ class SchedulerDiffers:
     """True: an order of fleetd still keeps work from it; False: it lets work start there."""
     known: bool = True
     """False: the scheduler has no node of the host any more; under another name it may let work start there."""
+    order_id: OrderId | None = None
+    """The order of fleetd that keeps it closed, which may be about a host of another name. None: it is open, or the
+    event is of a version that did not say."""
+    why: str = ""
+    """The reason that was written there with that order; empty: not known."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -56,6 +56,9 @@ class IncidentKind(StrEnum):
     """The same fault, or failures of the same burn-in kernels, on many hosts at once: no host is to blame for it."""
     PARTITION = "partition"
     """Many agents fell silent at once: the controller lost its network, not they their hosts."""
+    EARLIER = "earlier"
+    """The scheduler keeps hosts closed for orders that this ledger does not have: an earlier one was lost, or this one
+    was put back from a backup."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -210,7 +210,7 @@ class Host:
     proof: FindingId | None
     """The last passing burn-in of this boot, if any."""
     orders_issued: int
-    """How many orders were ever issued for this host; numbers the next order's id."""
+    """The number of the last order that was issued for this host; what earlier ledgers may have issued is left out."""
     attempts: int
     """Burn-ins in a row that ended without a judgement."""
     place: Place = Place()
@@ -232,6 +232,10 @@ class Host:
     """Set while the agent has been away for too long."""
     probation_until_s: float | None = None
     """When a probation ends by itself; None: a burn-in must pass."""
+    closings: tuple[OrderId, ...] = ()
+    """Orders of this ledger that closed the host in its scheduler, and those it has adopted; the newest last."""
+    closings_from: int = 0
+    """From which order number on they are listed. 0: nowhere, as earlier versions left it; every number is ours."""
 
     @property
     def held(self) -> bool:

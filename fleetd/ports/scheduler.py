@@ -29,6 +29,10 @@ class Standing:
     """The order of fleetd that closed it; None: none did."""
     known: bool = True
     """False: the scheduler has no node of the host; then nothing is closed there."""
+    why: str = ""
+    """The reason that the order left there, as far as it fitted; empty without an order."""
+    other: OrderId | None = None
+    """The order of fleetd about a host of another name that closed it: one was renamed, or gave its node up."""
 
 
 class Actuator(Protocol):

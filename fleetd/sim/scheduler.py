@@ -32,6 +32,8 @@ class SimScheduler:
         self._known: set[OrderId] = set()
         self.closed: dict[HostName, OrderId] = {}
         """Hosts on which fleetd lets no new job start, and by which order."""
+        self.whys: dict[HostName, str] = {}
+        """The reasons of these orders."""
 
     @property
     def drained(self) -> frozenset[HostName]:
@@ -41,10 +43,24 @@ class SimScheduler:
     def _carry_out(self, order: FleetOrder) -> None:
         self._known.add(order.id)
         self.carried.append(Carried(at_s=self._clock.elapsed_s(), order=order))
-        if isinstance(order, Quarantine):
-            self.closed[order.host] = order.id
-        elif isinstance(order, Release):
+        if isinstance(order, Quarantine) and order.host not in self.closed:  # who closed it first is named
+            self.closed[order.host], self.whys[order.host] = order.id, order.why
+        elif isinstance(order, Release) and not self._stale(order):
             self.closed.pop(order.host, None)
+            self.whys.pop(order.host, None)
+
+    def _stale(self, order: Release) -> bool:
+        """Whether the host is closed by a later order."""
+        closed_by = self.closed.get(order.host)
+        return closed_by is not None and _number(closed_by) > _number(order.id)
+
+    def meet_another_ledger(self) -> None:
+        """From now on orders come from a ledger that knows nothing of the last one: their ids begin anew.
+
+        What is closed stays so, with the mark of who closed it.
+        """
+        self._known.clear()
+        self.carried.clear()
 
     def actuator(self, life: Life, on_order: Callable[[FleetOrder], None] = lambda _: None) -> "SimActuator":
         """Return the `Actuator` of one controller process; `on_order` hears of every order carried out."""
@@ -82,5 +98,12 @@ class SimActuator:
     async def standing(self, hosts: Collection[HostName]) -> Mapping[HostName, Standing]:
         """How the simulated scheduler treats these hosts."""
         self._life.boundary("before looking at what stands")
-        closed = self._scheduler.closed
-        return {host: Standing(closed=host in closed, order_id=closed.get(host)) for host in hosts}
+        closed, whys = self._scheduler.closed, self._scheduler.whys
+        return {
+            host: Standing(closed=host in closed, order_id=closed.get(host), why=whys.get(host, "")) for host in hosts
+        }
+
+
+def _number(order: OrderId) -> int:
+    """Which order of its host this is."""
+    return int(order.split("/")[1])

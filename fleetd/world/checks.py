@@ -5,9 +5,16 @@ from collections.abc import Collection, Iterable, Iterator
 from itertools import islice
 
 from fleetd.core.fleet import FLEET, areas_of
-from fleetd.core.invariants import FLEETD
+from fleetd.core.invariants import EARLIER, FLEETD
 from fleetd.core.replay import Replay
-from fleetd.model.event import FindingReceived, OperatorQuarantined, OperatorReleased, OperatorRepairs, OperatorRetires
+from fleetd.model.event import (
+    FindingReceived,
+    OperatorQuarantined,
+    OperatorReleased,
+    OperatorRepairs,
+    OperatorRetires,
+    SchedulerDiffers,
+)
 from fleetd.model.finding import Finding
 from fleetd.model.fleet import AreaKey
 from fleetd.model.host import Hold, Host, Lifecycle
@@ -184,7 +191,10 @@ def persisted_before_acting(outcome: Outcome) -> Iterator[str]:
 
 
 def foreign_holds_stay(outcome: Outcome) -> Iterator[str]:
-    """A hold of an operator goes only when he, or somebody overriding him, releases it; no held host is given back."""
+    """A hold of an operator goes only when he, or somebody overriding him, releases it; no held host is given back.
+
+    What an earlier ledger held goes when anybody releases it.
+    """
     for at_s, before, host, entry in _steps(outcome):
         kept = {(hold.owner, hold.at_s) for hold in host.holds}
         for hold in _foreign(before):
@@ -201,9 +211,11 @@ def _lifts(entry: JournalEntry, hold: Hold, owners: Collection[str]) -> bool:
     event = entry.event
     match event:
         case OperatorReleased():
-            return not entry.refused and (event.override or hold.owner == f"operator:{event.who}")
+            return not entry.refused and (event.override or hold.owner in {EARLIER, f"operator:{event.who}"})
         case OperatorQuarantined() | OperatorRepairs() | OperatorRetires():
             return hold.owner == f"operator:{event.who}" and hold.owner in owners
+        case SchedulerDiffers():  # what is adopted after it is held for both
+            return hold.owner == EARLIER and hold.owner in owners
         case _:
             return False
 

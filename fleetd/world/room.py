@@ -76,6 +76,10 @@ class ControlRoom:
         if self._life is not None:
             self._life.end()
 
+    def lose_disk(self) -> None:
+        """The next controller begins on an empty disk."""
+        self.file = File(self.clock.elapsed_s)
+
     async def ask(self, question: Callable[[Desk], Awaitable[T]]) -> T:
         """Put a question to the controller's desk.
 

@@ -125,6 +125,12 @@ class World:
         else:
             self.machine(host).fill_disk(full=full)
 
+    def lose_ledger(self) -> None:
+        """Let a controller begin on an empty ledger, beside agents and a scheduler that know the last one's orders."""
+        self.room.kill()
+        self.room.lose_disk()
+        self.scheduler.meet_another_ledger()
+
     def spawn(self, work: Coroutine[Any, Any, None]) -> None:
         """Let something go on beside the timetable; what it raises ends the world."""
         task = asyncio.create_task(work)

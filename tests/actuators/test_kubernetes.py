@@ -195,6 +195,10 @@ def test_what_stands_is_read_page_by_page(cluster: Cluster, config: KubernetesCo
         "n3": (False, None),
         "n4": (None, None),
     }
+    assert stands[HostName("n1")].why == quarantine("n1").why
+    renamed = kubernetes(replace(config, hosts=NodeNames(nodes={"new-name": "n1"})))
+    (theirs,) = asyncio.run(renamed.standing([HostName("new-name")])).values()
+    assert (theirs.closed, theirs.order_id, theirs.other) == (True, None, "n1/1/quarantine")
 
 
 def test_a_list_without_end_is_left(config: KubernetesConfig, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -4,9 +4,12 @@ import asyncio
 from collections.abc import AsyncIterator, Callable, Collection
 from contextlib import asynccontextmanager
 
+from fleetd.actuators.mark import number_of
 from fleetd.controller.controller import Controller
 from fleetd.controller.dispatcher import DispatcherConfig
+from fleetd.controller.metrics import ControllerCollector
 from fleetd.model.event import JobEnded
+from fleetd.model.fleet import IncidentKind
 from fleetd.model.ids import HostName, OrderId
 from fleetd.model.job import EndedJob
 from fleetd.model.order import FleetOrder, Notify, Quarantine, Release
@@ -131,14 +134,44 @@ def test_a_stray_drain_of_ours_is_lifted_and_one_of_others_is_not() -> None:
     async def scene() -> None:
         store, scheduler = MemoryStore(), Watched()
         async with watching(store, scheduler) as controller:
-            await qualify(controller)
+            await quarantined(controller, scheduler)
+            (closing,) = (done.id for done in scheduler.done if isinstance(done, Quarantine))
+            await controller.desk.release(OPERATOR, H01, "r", override=True)
+            await settled(lambda: sum(isinstance(done, Release) for done in scheduler.done) == 1)
             scheduler.stands = {H01: Standing(closed=True, order_id=None)}
             await controller.scheduler_watch.compare()
-            assert scheduler.done == []
-            scheduler.stands = {H01: Standing(closed=True, order_id=OrderId("h01/9/quarantine"))}
+            assert sum(isinstance(done, Release) for done in scheduler.done) == 1
+            scheduler.stands = {H01: Standing(closed=True, order_id=closing)}
             await controller.scheduler_watch.compare()
             # The controller's own loop looks at the same time: it may order it, too.
-            await settled(lambda: {type(done) for done in scheduler.done} == {Release})
+            await settled(lambda: sum(isinstance(done, Release) for done in scheduler.done) >= 2)
+
+    play(scene)
+
+
+def test_what_an_earlier_ledger_closed_is_never_opened_by_a_new_one_and_told_once_of_all() -> None:
+    async def scene() -> None:
+        store, scheduler = MemoryStore(), Watched()
+        async with watching(store, scheduler) as controller:
+            await qualify(controller)
+            earlier = OrderId("h01/9/quarantine")
+            scheduler.stands = {H01: Standing(closed=True, order_id=earlier, why="gpu 2 is wrong")}
+            for _ in range(3):
+                await controller.scheduler_watch.compare()
+            await settled(lambda: len(scheduler.done) > 0)
+            (hold,) = controller.judge.hosts[H01].holds
+            assert "gpu 2 is wrong" in hold.reason
+            assert controller.scheduler_watch.differences_total == 0
+            assert [incident.kind for incident in controller.judge.record.incidents] == [IncidentKind.EARLIER]
+            metrics = {m.name: m for m in ControllerCollector(controller).collect()}
+            assert metrics["fleetd_hosts_held_by_earlier"].samples[0].value == 1
+            # Only a person gives it back, and then with a number that the scheduler takes for the later one.
+            await controller.desk.release(OPERATOR, H01, "looked at", override=True)
+            await settled(lambda: any(isinstance(done, Release) for done in scheduler.done))
+        (told, back) = scheduler.done
+        assert isinstance(told, Notify)
+        assert isinstance(back, Release)
+        assert number_of(back.id) > 9
 
     play(scene)
 

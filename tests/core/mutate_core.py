@@ -29,6 +29,7 @@ TESTS = (
     "inbox",
     "intent",
     "rehearse",
+    "earlier",
     "stories",
 )
 """The fast tests: tables and stories, no state machine."""
@@ -91,7 +92,7 @@ MISTAKES: dict[str, tuple[str, str, str, str]] = {
         "if True or isinstance",
         "intent",
     ),
-    "the kill switch stops people": ("intent", "hold.owner == FLEETD for hold", "True for hold", "intent"),
+    "the kill switch stops people": ("intent", "hold.owner in AUTOMATIC for hold", "True for hold", "intent"),
     "sound hosts may be called lost": ("policycheck", "if after_s < slowest_return_s:", "if False:", "policycheck"),
     "a probation never ends": ("waiting", "draft.now_s >= until_s:", "False:", "people"),
     "our holds lift with a foreign one": (
@@ -189,6 +190,49 @@ MISTAKES: dict[str, tuple[str, str, str, str]] = {
     ),
     "a journal may have gaps": ("chain", "if position != last + 1:", "if False:", "rehearse"),
     "a journal may end early": ("chain", "    if missing:\n", "    if False:\n", "rehearse"),
+    "what an earlier ledger closed is opened": (
+        "scheduler",
+        "if event.order_id is not None and not earlier.knows(draft.host, event.order_id):",
+        "if False:",
+        "earlier",
+    ),
+    "a number of this ledger makes an order its own": (
+        "earlier",
+        "order_id in host.closings or number < host.closings_from",
+        "True",
+        "earlier",
+    ),
+    "a ledger that was put back knows what it left out": (
+        "operators",
+        "closings_from=draft.host.closings_from or given + 1",
+        "closings_from=draft.host.closings_from",
+        "earlier",
+    ),
+    "what an earlier ledger closed needs no proof": (
+        "operators",
+        "    if hold.owner in AUTOMATIC:\n        if hold.proof_level is None or",
+        "    if hold.owner in AUTOMATIC:\n        if hold.owner != 'fleetd' or",
+        "earlier",
+    ),
+    "what an earlier ledger closed comes back by itself": (
+        "waiting",
+        "ours = all(hold.owner == FLEETD and",
+        "ours = all(hold.owner != 'operator' and",
+        "earlier",
+    ),
+    "a release has a number that the scheduler takes for an old one": (
+        "earlier",
+        "orders_issued=max(host.orders_issued, ",
+        "orders_issued=min(host.orders_issued, ",
+        "earlier",
+    ),
+    "a new ledger gives numbers that were given before": (
+        "newcomer",
+        "orders_issued=max(0, int((now_s - NUMBERS_BEGIN_S) / NUMBER_SECONDS)),",
+        "orders_issued=0,",
+        "earlier",
+    ),
+    "an old proof cures what an earlier ledger closed": ("earlier", "proof=None,  #", "#", "earlier"),
     "faster is a fault": ("outliers", "direction * (value - middle) >= 0", "True", "outliers"),
 }
 """Name → (module, what stands there once, what would be wrong, the tests that are run first: alone if they notice)."""

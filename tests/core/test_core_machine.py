@@ -6,8 +6,9 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
+from fleetd.core.earlier import knows
 from fleetd.core.fleet import FLEET, Fleet
-from fleetd.core.invariants import FLEETD, OUT_OF_SERVICE
+from fleetd.core.invariants import AUTOMATIC, EARLIER, OUT_OF_SERVICE
 from fleetd.core.limits import Jobs, Outliers, Returns, Share, Silence, Storm
 from fleetd.core.policy import Budget, Budgets, Count, Policy, Proof, Rule, Stage, When
 from fleetd.core.replay import Replay, Taken
@@ -30,6 +31,7 @@ from fleetd.model.event import (
     OperatorRepairs,
     OperatorRetires,
     OutlierFound,
+    SchedulerDiffers,
     TimePassed,
 )
 from fleetd.model.finding import FaultClass, Scope, Severity, Verdict
@@ -110,14 +112,16 @@ class Fold(RuleBasedStateMachine):
         assert quarantines <= 1
         assert step.state.attempts <= THE_POLICY.qualify.attempts + 1
         if before is not None and not by_operator:
-            foreign = [h for h in before.holds if h.owner != FLEETD and h.expires_at_s is None]
-            kept = [h for h in step.state.holds if h.owner != FLEETD and h.expires_at_s is None]
+            foreign = [h for h in before.holds if h.owner not in AUTOMATIC and h.expires_at_s is None]
+            kept = [h for h in step.state.holds if h.owner not in AUTOMATIC and h.expires_at_s is None]
             assert kept == foreign
+            assert {h.owner for h in before.holds if h.owner == EARLIER} <= {h.owner for h in step.state.holds}
         if before is not None and before.state in OUT_OF_SERVICE and not by_operator and before.proof is None:
             assert step.state.held or step.state.proof is not None or isinstance(event, TimePassed)
         if quarantines and not by_operator:
             assert not stopped
-            assert all(h.evidence and h.fault_class.is_hardware for h in step.state.holds)
+            if not isinstance(event, SchedulerDiffers):  # it closes again what is held, for whatever reason
+                assert all(h.evidence and h.fault_class.is_hardware for h in step.state.holds)
             fleet = self.replay.fleet.count(FLEET)
             assert fleet.held <= max(1, fleet.hosts // 2) or before is None
         if stopped and not by_operator:
@@ -221,22 +225,22 @@ class Fold(RuleBasedStateMachine):
 
     @rule(host=names, gpu=gpus)
     def stands_out(self, host: str, gpu: str) -> None:
-        self.send(
-            OutlierFound(
-                host=HostName(host),
-                gpu=GpuId(gpu),
-                index=0,
-                metric="sm_clock_hertz",
-                value=1.0,
-                median=2.0,
-                z=-9,
-                siblings=31,
-            )
-        )
+        told = {"index": 0, "metric": "sm_clock_hertz", "value": 1.0, "median": 2.0, "z": -9.0, "siblings": 31}
+        self.send(OutlierFound(host=HostName(host), gpu=GpuId(gpu), **told))
 
     @rule(host=names, job=st.sampled_from("abc"), ok=st.booleans(), ran_s=st.sampled_from([1.0, 9000.0]))
     def ends_a_job(self, host: str, job: str, ok: bool, ran_s: float) -> None:
         self.send(JobEnded(host=HostName(host), job=job, ok=ok, ran_seconds=ran_s))
+
+    @rule(host=names, number=st.integers(0, 40))
+    def scheduler_differs(self, host: str, number: int) -> None:
+        order = OrderId(f"{host}/{number}/quarantine") if number else None
+        before = self.hosts.get(HostName(host))
+        self.send(SchedulerDiffers(host=HostName(host), closed=order is not None, order_id=order))
+        if before is not None and order is not None and before.state is not Lifecycle.RETIRED:
+            after = self.hosts[HostName(host)]
+            assert knows(after, order)
+            assert knows(before, order) or after.held, "what the ledger does not know is never opened"
 
     @rule(host=names, who=people, expires_s=st.none() | st.sampled_from([-5.0, 50.0]))
     def operator_takes(self, host: str, who: str, expires_s: float | None) -> None:

@@ -10,6 +10,7 @@ from click.testing import CliRunner
 
 from fleetd.cli.rehearse import command
 from fleetd.core.chain import BrokenJournal, unbroken
+from fleetd.core.newcomer import NUMBERS_BEGIN_S
 from fleetd.core.policy import Policy, Stage
 from fleetd.core.rehearse import rehearse
 from fleetd.core.replay import Replay
@@ -19,13 +20,15 @@ from fleetd.model.event import (
     BudgetRearmed,
     BurninAccepted,
     OperatorBurnin,
+    OperatorQuarantined,
     OperatorReleased,
+    SchedulerDiffers,
     TimePassed,
 )
 from fleetd.model.finding import FaultClass, Severity, Verdict
 from fleetd.model.fleet import FleetRecord, Stopped
 from fleetd.model.host import Lifecycle
-from fleetd.model.ids import HostName
+from fleetd.model.ids import HostName, OrderId
 from fleetd.model.journal import JournalEntry
 from fleetd.ports import StoreError
 from fleetd.stores.sql import SqlStore
@@ -260,3 +263,18 @@ def test_a_policy_that_cannot_be_read_is_one_line(tmp_path: Path) -> None:
 
 def test_bad_is_a_rule_of_this_policy() -> None:
     assert BAD in POLICY.rules
+
+
+def test_an_order_that_closed_a_host_is_known_to_another_policy_by_whatever_number() -> None:
+    scribe = Scribe()
+    scribe.send(0.0, hello())
+    scribe.send(1.0, OperatorQuarantined(host=H1, who="ann", reason="fan"))
+    mark = scribe.replay.hosts[H1].closings[-1]
+    scribe.send(2.0, OperatorReleased(host=H1, who="ann", reason="fine", override=True))
+    scribe.send(3.0, SchedulerDiffers(host=H1, closed=True, order_id=mark))  # it was not opened
+    scribe.send(4.0, SchedulerDiffers(host=H1, closed=True, order_id=OrderId("h1/99/quarantine"), why="earlier"))
+    assert rehearse(scribe.entries, POLICY, limit=9).differences == ()
+    other = replace(POLICY, qualify=replace(POLICY.qualify, attempts=5))
+    assert rehearse(scribe.entries, other, limit=9).differences == ()
+    numbered_otherwise = [replace(e, at_s=e.at_s + NUMBERS_BEGIN_S + 6e6) for e in scribe.entries]
+    assert rehearse(numbered_otherwise, POLICY, limit=9).differences == ()

@@ -27,9 +27,10 @@ class Stands:
     closed: bool
     order_id: OrderId | None = None
     known: bool = True
+    why: str = ""
+    other: OrderId | None = None
 
 
-OURS = Stands(closed=True, order_id=OrderId("h1/3/quarantine"))
 THEIRS = Stands(closed=True)
 OPEN = Stands(closed=False)
 LOST = Stands(closed=False, known=False)
@@ -51,6 +52,15 @@ def held() -> Driven:
     return condemned(None, PERSISTENT)[0]
 
 
+def released() -> Driven:
+    d = held()
+    d.send(OperatorReleased(host=H1, who="ann", reason="fine", override=True))
+    return d
+
+
+OURS = Stands(closed=True, order_id=held().known.closings[-1])
+
+
 @pytest.mark.parametrize(
     ("is_held", "stands", "differs"),
     [
@@ -67,9 +77,10 @@ def held() -> Driven:
 def test_only_what_is_ours_or_missing_is_a_difference(
     is_held: bool, stands: Stands | None, differs: bool | None
 ) -> None:
-    host = (held() if is_held else healthy()).known
+    host = (held() if is_held else released()).known
     standing = {} if stands is None else {H1: stands}
-    expected = () if differs is None else (SchedulerDiffers(host=H1, closed=differs),)
+    by = OURS.order_id if differs else None
+    expected = () if differs is None else (SchedulerDiffers(host=H1, closed=differs, order_id=by),)
     assert differences([host], standing, (), close_at_most=9) == expected
     assert differences([host], standing, {H1}, close_at_most=9) == (), "an order is open that changes it"
 
@@ -102,7 +113,7 @@ def test_who_repairs_a_host_may_open_it() -> None:
 
 
 def test_not_more_hosts_are_closed_at_once_than_the_budget_allows_but_any_number_is_opened() -> None:
-    one, free = held().known, healthy().known
+    one, free = held().known, released().known
     held_hosts = [replace(one, name=HostName(f"h{n}")) for n in (3, 1, 2)]
     free_hosts = [replace(free, name=HostName(f"f{n}")) for n in range(3)]
     standing = {host.name: OPEN for host in held_hosts} | {host.name: OURS for host in free_hosts}
@@ -141,9 +152,13 @@ def test_a_held_host_that_somebody_opened_is_closed_again_and_he_is_told_where_t
 
 
 def test_a_free_host_that_we_still_close_is_opened() -> None:
-    d = held()
-    d.send(OperatorReleased(host=H1, who="ann", reason="fine", override=True))
-    (order,) = d.send(SchedulerDiffers(host=H1, closed=True)).orders
+    d = released()
+    (order,) = d.send(SchedulerDiffers(host=H1, closed=True, order_id=OURS.order_id)).orders
+    assert isinstance(order, Release)
+
+
+def test_a_difference_of_a_journal_that_names_no_order_is_judged_as_it_was() -> None:
+    (order,) = healthy().send(SchedulerDiffers(host=H1, closed=True)).orders
     assert isinstance(order, Release)
 
 

@@ -119,6 +119,15 @@ def test_a_drain_of_somebody_else_is_never_replaced_and_never_lifted(cluster: Sl
     assert cluster.show("h01", "Reason").startswith("fleetd:h01/1/quarantine")
 
 
+def test_a_drain_is_told_with_its_reason_and_for_whom_it_is(cluster: SlurmCluster) -> None:
+    done(slurm(cluster), quarantine("h01", 4))
+    (mine,) = asyncio.run(slurm(cluster).standing([HostName("h01")])).values()
+    assert (mine.why, mine.other) == ('gpu 2 (SN 17) is wrong; Comment=x "é"', None)
+    renamed = slurm(cluster, replace(CONFIG, hosts=NodeNames(nodes={"new-name": "h01"})))
+    (theirs,) = asyncio.run(renamed.standing([HostName("new-name")])).values()
+    assert (theirs.closed, theirs.order_id, theirs.other) == (True, None, "h01/4/quarantine")
+
+
 def test_a_reason_that_somebody_has_added_to_is_his(cluster: SlurmCluster) -> None:
     done(slurm(cluster), quarantine("h01"))
     ours = cluster.show("h01", "Reason").rpartition(" [")[0]

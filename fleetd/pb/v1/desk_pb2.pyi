@@ -87,12 +87,14 @@ class _IncidentKindEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_Incident
     INCIDENT_KIND_UNSPECIFIED: _IncidentKind.ValueType  # 0
     INCIDENT_KIND_STORM: _IncidentKind.ValueType  # 1
     INCIDENT_KIND_PARTITION: _IncidentKind.ValueType  # 2
+    INCIDENT_KIND_EARLIER: _IncidentKind.ValueType  # 3
 
 class IncidentKind(_IncidentKind, metaclass=_IncidentKindEnumTypeWrapper): ...
 
 INCIDENT_KIND_UNSPECIFIED: IncidentKind.ValueType  # 0
 INCIDENT_KIND_STORM: IncidentKind.ValueType  # 1
 INCIDENT_KIND_PARTITION: IncidentKind.ValueType  # 2
+INCIDENT_KIND_EARLIER: IncidentKind.ValueType  # 3
 Global___IncidentKind: _TypeAlias = IncidentKind  # noqa: Y015
 
 class _Leaving:

@@ -4,9 +4,12 @@ import { h, prose } from "./dom.js";
 import { age, stamp } from "./format.js";
 import { facts } from "./view.js";
 
+/** Owners who are no person: `fleetd:earlier` is what an earlier ledger's orders left in the scheduler. */
+const AUTOMATIC = new Set(["fleetd", "fleetd:earlier"]);
+
 /** What must happen before a hold may go, in words. */
 function proofOf(hold) {
-  if (hold.owner !== "fleetd") {
+  if (!AUTOMATIC.has(hold.owner)) {
     const until = hold.expires_at_s ? `, or by itself ${stamp(hold.expires_at_s)}` : "";
     return `${hold.owner} lifts it${until}; anybody else by an override`;
   }
@@ -18,7 +21,7 @@ function proofOf(hold) {
 export function wayBack(host) {
   const lines = [];
   for (const hold of host.holds) {
-    const proven = hold.owner === "fleetd" && hold.proof_level && host.proof;
+    const proven = AUTOMATIC.has(hold.owner) && hold.proof_level && host.proof;
     lines.push(
       h(
         "li",
