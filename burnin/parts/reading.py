@@ -10,7 +10,7 @@ from typing import Any
 
 import yaml
 
-from burnin.parts.part import DtypeFit, Fitted, Part, Peer, PeerFit, Power, Tile, Verified
+from burnin.parts.part import DtypeFit, Fitted, Older, Part, Peer, PeerFit, Power, Tile, Verified
 from burnin.spec import SpecError
 
 
@@ -128,6 +128,8 @@ def _fitted(raw: Mapping[str, Any]) -> Fitted:
         clock_hertz=_number(raw["clock_hertz"], "fitted.clock_hertz"),
         launch_seconds=_number(raw["launch_seconds"], "fitted.launch_seconds"),
         error_p90=_maybe(raw["error_p90"], "fitted.error_p90"),
+        cache_share=None if raw["cache_share"] is None else _share(raw["cache_share"], "fitted.cache_share"),
+        older=None if raw["older"] is None else _older(_mapping(raw["older"], "fitted.older")),
         copy_share=_maybe(raw["copy_share"], "fitted.copy_share"),
         fill_clocks=_maybe(raw["fill_clocks"], "fitted.fill_clocks"),
         tile_clocks=_maybe(raw["tile_clocks"], "fitted.tile_clocks"),
@@ -139,6 +141,19 @@ def _fitted(raw: Mapping[str, Any]) -> Fitted:
 def _dtype(raw: Any, where: str) -> DtypeFit:
     _known(_mapping(raw, where), {"share", "watts"}, where)
     return DtypeFit(share=_share(raw["share"], f"{where}.share"), watts=_maybe(raw["watts"], f"{where}.watts"))
+
+
+def _older(raw: Mapping[str, Any]) -> Older:
+    _known(raw, {field.name for field in fields(Older)}, "fitted.older")
+    if not isinstance(raw["dtypes"], list):  # may be empty
+        raise PartError("fitted.older.dtypes: a list is wanted")
+    return Older(
+        dtypes=tuple(str(name) for name in raw["dtypes"]),
+        tiles=_tiles(raw["tiles"], "fitted.older.tiles"),
+        share=_share(raw["share"], "fitted.older.share"),
+        tile_clocks=_number(raw["tile_clocks"], "fitted.older.tile_clocks", low=0.0),
+        softness=_number(raw["softness"], "fitted.older.softness", low=1.0),
+    )
 
 
 def _peer_fitted(raw: Mapping[str, Any]) -> PeerFit:

@@ -10,7 +10,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from burnin.parts.part import Part
-from burnin.roofline.gemm import OPERAND_BYTES, Expected, Gemm, expect
+from burnin.roofline.gemm import Expected, expect
+from burnin.roofline.kernels import OPERAND_BYTES, Gemm
 from burnin.spec import Case, Device, SpecError
 from burnin.verdict.health import Felt
 from burnin.verdict.rates import Expectation

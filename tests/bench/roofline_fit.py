@@ -8,17 +8,17 @@ The score predicts everything from the shape alone, the clock included.
 import math
 import statistics
 from collections import defaultdict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+from roofline_search import ROUNDS, Term, search, summed
 from roofline_shapes import held_out
 
-from burnin.parts.part import CLOCK_REFERENCE_HERTZ, DtypeFit, Fitted, Part, Power, Verified
-from burnin.roofline.gemm import Expected, Gemm, expect
+from burnin.parts.part import CLOCK_REFERENCE_HERTZ, DtypeFit, Fitted, Older, Part, Power, Tile, Verified
+from burnin.roofline.gemm import Expected, expect
+from burnin.roofline.kernels import Gemm
 
-ROUNDS, STEP = 14, 0.35
-"""Of the search: passes over all constants, and the first step, relative; it halves when a pass finds nothing."""
 TARGETS = {"median": 0.10, "p90": 0.25}
 TINY_WATTS = 1e-3
 
@@ -73,11 +73,26 @@ FEW = 40
 
 def is_few(report: Mapping[str, Any]) -> bool:
     """Whether all points are needed for the fit, so that there is nothing to score."""
-    return len(report["points"]) < FEW
+    return len(report["points"]) < FEW and not is_fresh(report)
+
+
+def is_fresh(report: Mapping[str, Any]) -> bool:
+    """Whether no point may be fitted to: all are held out."""
+    return bool(report.get("set") == "fresh")
 
 
 LAUNCH_FEW_S = 4.41e-6
 """Fitted to bursts of products that a program launched one by one on an H200 (`policies/plants/h200.yaml`)."""
+
+
+OLDER_DTYPES = ("int8",)
+"""That the library multiplies by older kernels only; see `burnin.roofline.kernels`."""
+OLDER_TILES = (Tile(m=256, n=128), Tile(m=128, n=256), Tile(m=128, n=128))
+"""Of such kernels in public profiler traces (`cutlass_80_tensorop_…_256x128_…_align1` and the like), the large ones: the
+small ones never explained a fitted shape."""
+OLDER_SHARE = 0.63
+"""Of the published rate that `mma.sync` reaches on Hopper, 62.9 % on average (arXiv 2402.13499); not fitted."""
+OLDER_START = Older(dtypes=OLDER_DTYPES, tiles=OLDER_TILES, share=OLDER_SHARE, tile_clocks=1000.0, softness=3.0)
 
 
 def _start(part: Part, report: Mapping[str, Any], timed: Sequence[Point], *, few: bool, used: int) -> Fitted:
@@ -92,10 +107,12 @@ def _start(part: Part, report: Mapping[str, Any], timed: Sequence[Point], *, few
         fill_clocks=None if few else 1500.0,
         tile_clocks=None if few else 500.0,
         l2_bytes_per_second=None if few else 1.0e13,
-        hbm_share=share or 0.85,
+        hbm_share=0.85,
+        cache_share=None if few else 0.6,
         copy_share=share,
         softness=None if few else 4.0,
         unaligned={2: 0.3} if few else {8: 0.8, 4: 0.5, 2: 0.3},
+        older=None if few else OLDER_START,
         power=None,
         data=dict(KNOWN_DATA),
         dtypes={dtype: DtypeFit(share=0.9, watts=None) for dtype in sorted({point.gemm.dtype for point in timed})},
@@ -106,16 +123,19 @@ def _times(part: Part, start: Fitted, points: Sequence[Point], rounds: int, say:
     """Search the constants of time, one after the other, for the least mean of |log(model / measured)|."""
     free = [name for name in _TIMES if getattr(start, name) is not None] if start.fill_clocks is not None else []
 
-    def loss(values: Mapping[str, float]) -> float:
-        trial = replace(part, fitted=_made(start, values))
-        return statistics.fmean(
-            abs(math.log(expect(trial, p.gemm, clock_hertz=p.clock_hertz).seconds / p.seconds)) for p in points
-        )
+    def term(p: Point) -> Term:
+        def error(values: Mapping[str, float]) -> float:
+            trial = replace(part, fitted=_made(start, values))
+            return abs(math.log(expect(trial, p.gemm, clock_hertz=p.clock_hertz).seconds / p.seconds))
 
-    return _made(start, _search(_values(start, free), loss, rounds, say))
+        return Term(names=_touching(start, values, p), error=error)
+
+    values = _values(start, free)
+    return _made(start, search(values, summed([term(p) for p in points]), rounds, say))
 
 
-_TIMES = ("launch_seconds", "fill_clocks", "tile_clocks", "l2_bytes_per_second", "hbm_share", "softness")
+_TIMES = ("launch_seconds", "fill_clocks", "tile_clocks", "l2_bytes_per_second", "hbm_share", "softness", "cache_share")
+_OLDER = ("tile_clocks", "softness")
 _POWER = ("clock_watts", "memory_watts", "voltage_per_gigahertz")
 
 
@@ -123,6 +143,7 @@ def _values(fitted: Fitted, names: Sequence[str]) -> dict[str, float]:
     """The constants that a search may change, by name."""
     return {
         **{name: getattr(fitted, name) for name in names},
+        **({f"older {name}": getattr(fitted.older, name) for name in _OLDER} if fitted.older is not None else {}),
         **{f"unaligned {key}": value for key, value in fitted.unaligned.items()},
         **{f"share {name}": one.share for name, one in fitted.dtypes.items()},
         **{f"watts {name}": one.watts for name, one in fitted.dtypes.items() if one.watts},
@@ -130,15 +151,42 @@ def _values(fitted: Fitted, names: Sequence[str]) -> dict[str, float]:
     }
 
 
+def _touching(fitted: Fitted, names: Iterable[str], point: Point) -> tuple[str, ...]:
+    """The constants that the time of one product can depend on."""
+    dtype, aligned = point.gemm.dtype, point.gemm.aligned_bytes
+    old = fitted.older is not None and (dtype in fitted.older.dtypes or aligned in fitted.unaligned)
+
+    def touches(name: str) -> bool:
+        match name.split():
+            case ["share" | "watts", of]:
+                return of == dtype
+            case ["unaligned", of]:
+                return int(of) == aligned
+            case ["older", _]:
+                return old
+            case ["tile_clocks" | "softness"]:
+                return not old
+            case _:
+                return True
+
+    return tuple(name for name in names if touches(name))
+
+
 def _made(fitted: Fitted, values: Mapping[str, float]) -> Fitted:
     """The constants with what a search tries."""
     times = {name: values[name] for name in _TIMES if name in values}
-    if "hbm_share" in times:
-        times["hbm_share"] = min(1.0, times["hbm_share"])
+    for name in ("hbm_share", "cache_share"):
+        if name in times:
+            times[name] = min(1.0, times[name])
     if "softness" in times:
         times["softness"] = max(1.0, times["softness"])
+    older = fitted.older
+    if older is not None:
+        clocks, softness = (values.get(f"older {name}", getattr(older, name)) for name in _OLDER)
+        older = replace(older, tile_clocks=clocks, softness=max(1.0, softness))
     return replace(
         fitted,
+        older=older,
         unaligned={key: min(1.0, values[f"unaligned {key}"]) for key in fitted.unaligned},
         dtypes={
             name: DtypeFit(share=min(1.0, values[f"share {name}"]), watts=values.get(f"watts {name}", one.watts))
@@ -153,43 +201,23 @@ def _polish(part: Part, start: Fitted, points: Sequence[Point], rounds: int, say
     """Search the terms of power again, now at the clock that the model predicts: what the score will ask."""
     asked = [point for point in points if point.data in KNOWN_DATA and point.gemm.dtype in start.dtypes]
 
-    def loss(values: Mapping[str, float]) -> float:
-        trial = replace(part, fitted=_made(start, values))
-        return statistics.fmean(
-            abs(math.log(expect(trial, p.gemm, data=p.data).seconds / p.seconds)) for p in asked
-        ) + CLOCK_WEIGHT * statistics.fmean(
-            abs(math.log(expect(trial, p.gemm, data=p.data).clock_hertz / p.clock_hertz)) if p.clock_hertz else 0.0
-            for p in asked
-        )
+    def term(p: Point) -> Term:
+        def error(values: Mapping[str, float]) -> float:
+            told = expect(replace(part, fitted=_made(start, values)), p.gemm, data=p.data)
+            clock = abs(math.log(told.clock_hertz / p.clock_hertz)) if p.clock_hertz else 0.0
+            return abs(math.log(told.seconds / p.seconds)) + CLOCK_WEIGHT * clock
 
-    names = [name for name in _values(start, ()) if not name.startswith("share ")]
+        return Term(names=_touching(start, values, p), error=error)
+
+    values = _values(start, ())
+    names = [name for name in values if not name.startswith(("share ", "older "))]
     names = [name for name in names if start.fill_clocks is None or not name.startswith("unaligned ")]
-    return _made(start, _search(_values(start, ()), loss, rounds, say, step=POLISH_STEP, names=names))
+    return _made(start, search(values, summed([term(p) for p in asked]), rounds, say, step=POLISH_STEP, names=names))
 
 
 CLOCK_WEIGHT = 1.0
 """Of an error of the predicted clock beside one of the time."""
 POLISH_STEP = 0.1
-
-
-def _search(
-    values: dict[str, float], loss: Callable[[Mapping[str, float]], float], rounds: int, say: Callable[[str], None],
-    *, step: float = STEP, names: Sequence[str] = (),
-) -> dict[str, float]:  # fmt: skip
-    """Multiply each value up and down while that helps; smaller steps when it does not."""
-    best = loss(values)
-    for turn in range(rounds):
-        before = best
-        for name in names or list(values):
-            for factor in (1.0 + step, 1.0 / (1.0 + step)):
-                trial = values | {name: values[name] * factor}
-                tried = loss(trial)
-                if tried < best:
-                    values, best = trial, tried
-                    break
-        say(f"pass {turn + 1}: mean error {best:.4f}, step {step:.3f}")
-        step = step / 2 if before - best < 0.01 * before else step
-    return values
 
 
 def _features(part: Part, point: Point) -> tuple[float, float, float]:
@@ -281,7 +309,9 @@ def errors(part: Part, report: Mapping[str, Any], *, held: bool) -> dict[str, li
     """Class of shapes → (relative error of the expected rate, point); the clock is predicted, too."""
     found: dict[str, list[tuple[float, Point]]] = defaultdict(list)
     for point in points_of(report):
-        if point.data != "normal" or point.kind == "data" or held_out(point.name) != held:
+        if point.data != "normal" or point.kind == "data":
+            continue
+        if (is_fresh(report) or held_out(point.name)) != held:
             continue
         if part.fitted is not None and point.gemm.dtype not in part.fitted.dtypes:
             continue

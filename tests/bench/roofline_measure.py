@@ -35,13 +35,18 @@ GRAPH_MAX = 200
 """Launches in one graph."""
 
 
-def measure(todo: list[Wanted], *, backend: str, path: Path, deadline_s: float, seed: int) -> dict[str, Any]:
-    """Measure in random order until the deadline; what is measured so far is written after every shape."""
+def measure(
+    todo: list[Wanted], *, backend: str, path: Path, deadline_s: float, seed: int, about: dict[str, str]
+) -> dict[str, Any]:
+    """Measure in random order until the deadline; what is measured so far is written after every shape.
+
+    `about` goes into the report as it is: which set of shapes it is.
+    """
     cuda = backend == "cuda"
     device = torch.device("cuda", 0) if cuda else torch.device("cpu")
     uuid = f"GPU-{torch.cuda.get_device_properties(0).uuid}" if cuda else ""
     sensors, reader = Sensors(uuid), open_reader(backend, uuid)
-    report: dict[str, Any] = {
+    report: dict[str, Any] = about | {
         "gpu": torch.cuda.get_device_name() if cuda else "cpu",
         "units": torch.cuda.get_device_properties(0).multi_processor_count if cuda else None,
         "driver": sensors.driver(),

@@ -16,7 +16,8 @@ import pytest
 
 from burnin.parts import shelf
 from burnin.parts.reading import parse
-from burnin.roofline.gemm import OPERAND_BYTES, Gemm, expect
+from burnin.roofline.gemm import expect
+from burnin.roofline.kernels import OPERAND_BYTES, Gemm
 from tests.burnin.roofline_parts import complete
 
 FITTED = complete().fitted

@@ -13,7 +13,8 @@ from hypothesis import strategies as st
 from burnin.parts import shelf
 from burnin.parts.part import Part, Power
 from burnin.roofline.clock import allowed, drawn
-from burnin.roofline.gemm import OPERAND_BYTES, Expected, Gemm, expect
+from burnin.roofline.gemm import Expected, expect
+from burnin.roofline.kernels import OPERAND_BYTES, Gemm
 from burnin.roofline.levels import Grid, Shape, hit_share, missed, read_by_tiles
 from burnin.spec import SpecError
 from tests.burnin.roofline_parts import DATA, DTYPES, complete
