@@ -104,6 +104,10 @@ def _sane(part: Part) -> None:
         strange = sorted(part.fitted.dtypes.keys() - part.flops_per_clock.keys())
         if strange:
             raise PartError(f"fitted.dtypes: {', '.join(strange)}: not in flops_per_clock")
+        older = part.fitted.older.dtypes if part.fitted.older is not None else ()
+        strange = sorted(set(older) - part.flops_per_clock.keys())
+        if strange:
+            raise PartError(f"fitted.older: {', '.join(strange)}: not in flops_per_clock")
         if part.fitted.clock_hertz > part.clock_max_hertz:
             raise PartError("fitted.clock_hertz is above clock_max_hertz")
         if part.fitted.error_p90 is not None and part.fitted.error_p90 >= 1.0:

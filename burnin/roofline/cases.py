@@ -87,7 +87,8 @@ def _expectation(part: Part, case: Case, limit_watts: float, error: float) -> Ex
 
 
 def _words(expected: Expected, limit_watts: float) -> str:
-    return f"bound by {expected.bound}, {expected.clock_hertz / 1e6:.0f} MHz at {limit_watts:.0f} W"
+    clock = f"{expected.clock_hertz / 1e6:.0f} MHz at {limit_watts:.0f} W"
+    return f"bound by {expected.bound}, {clock}, {expected.kernels}"
 
 
 def gemm_of(case: Case) -> Gemm | None:

@@ -2,9 +2,9 @@
 
 Two families. The newest have their operands brought by the part's copy engine, which wants rows aligned to 16 bytes
 (CUDA driver API, `cuTensorMapEncodeTiled`: strides are multiples of 16); they come in many tiles, may split the length,
-and hide memory behind the matrix units. The older ones, a generation back, load through the registers of the threads:
-the library falls to them where rows are aligned to less, and takes them for all products of some dtypes (`torch._int_mm`
-gives the library no workspace, so it neither finds the newest kernels nor may split: pytorch issue 187094).
+and hide memory behind the matrix units. The older ones, a generation back, load through the registers of the threads.
+The library falls to them where rows are aligned to less, and has no others for some dtypes: `torch._int_mm` gives it no
+workspace, so that it neither finds the newest nor may split (pytorch issue 187094).
 """
 
 import math

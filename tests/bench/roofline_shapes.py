@@ -1,8 +1,8 @@
 """Which products `bench_roofline.py` measures, of which class each is, and which the fit may not see.
 
 The split is a rule, not a choice: a shape is held out by the hash of its name. A held-out shape is seen once its error
-was printed, though, and whoever then changes the model has seen it. So there is a third set, `fresh`, drawn from a seed:
-none of the others is in it, no fit takes it, and its score is of shapes that nobody had looked at.
+was printed, though, and whoever changes the model then has seen it. So there is a third set, `fresh`, drawn from a
+seed: none of the others is in it, no fit takes it, and its score is of shapes that nobody had looked at.
 """
 
 import hashlib
