@@ -95,6 +95,8 @@ class Older:
     """Of the newest matrix instructions' rate that the older ones reach."""
     tile_clocks: float
     """As `Fitted.tile_clocks`; without warps of their own for loading they hide less."""
+    store_clocks: float
+    """Of each tile, beside these, where rows of the result are not aligned to 16 bytes: they are stored piecemeal."""
     softness: float
     """As `Fitted.softness`."""
 

@@ -156,6 +156,7 @@ def _older(raw: Mapping[str, Any]) -> Older:
         tiles=_tiles(raw["tiles"], "fitted.older.tiles"),
         share=_share(raw["share"], "fitted.older.share"),
         tile_clocks=_number(raw["tile_clocks"], "fitted.older.tile_clocks", low=0.0),
+        store_clocks=_number(raw["store_clocks"], "fitted.older.store_clocks", low=0.0),
         softness=_number(raw["softness"], "fitted.older.softness", low=1.0),
     )
 

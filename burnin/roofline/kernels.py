@@ -10,7 +10,7 @@ workspace, so that it neither finds the newest nor may split (pytorch issue 1870
 import math
 from dataclasses import dataclass
 
-from burnin.parts.part import Fitted, Part, Tile
+from burnin.parts.part import Fitted, Older, Part, Tile
 
 OPERAND_BYTES = dict.fromkeys(("fp8e4m3", "fp8e5m2", "fp8e4m3fnuz", "fp8e5m2fnuz", "int8"), 1) | {
     "bf16": 2,
@@ -49,7 +49,12 @@ class Gemm:
     @property
     def aligned_bytes(self) -> int:
         """To which all rows are aligned, 16 at most: those of both operands in either layout, and of the result."""
-        return math.gcd(ALIGNED_BYTES, self.k * self.operand_bytes, self.n * self.output_bytes)
+        return math.gcd(self.result_aligned_bytes, self.k * self.operand_bytes)
+
+    @property
+    def result_aligned_bytes(self) -> int:
+        """To which rows of the result are aligned, 16 at most."""
+        return math.gcd(ALIGNED_BYTES, self.n * self.output_bytes)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -96,12 +101,17 @@ def reach(part: Part, gemm: Gemm) -> Reach:
         highest_hertz=fitted.clock_hertz,
         launch_s=fitted.launch_seconds,
         fill_clocks=fitted.fill_clocks or 0.0,
-        tile_clocks=(fitted.tile_clocks or 0.0) if old is None else old.tile_clocks,
+        tile_clocks=(fitted.tile_clocks or 0.0) if old is None else _tile_clocks(old, gemm),
         l2_bytes_per_second=fitted.l2_bytes_per_second or math.inf,
         hbm_bytes_per_second=part.hbm_bytes_per_second * fitted.hbm_share,
         cache_bytes=round(cache * (1.0 if fitted.cache_share is None else fitted.cache_share)),
         softness=(fitted.softness or math.inf) if old is None else old.softness,
     )
+
+
+def _tile_clocks(old: Older, gemm: Gemm) -> float:
+    """Of each tile, not hidden behind its neighbours."""
+    return old.tile_clocks + (old.store_clocks if gemm.result_aligned_bytes < ALIGNED_BYTES else 0.0)
 
 
 def _why_older(fitted: Fitted, gemm: Gemm) -> str | None:

@@ -24,6 +24,7 @@ from pathlib import Path
 from typing import Any
 
 from roofline_fit import TARGETS, copy_share, errors, fit, is_few, is_fresh, summary
+from roofline_search import ROUNDS
 from roofline_shapes import fresh, held_out, wanted
 
 from burnin.parts import shelf
@@ -98,7 +99,7 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--size-max", type=int, default=1 << 20, help="leave out products with a larger m, n or k")
     parser.add_argument("--part", help="name of the part")
     parser.add_argument("--into", type=Path, help="file of the part, whose block `fitted` is replaced")
-    parser.add_argument("--rounds", type=int, default=14, help="passes of the search")
+    parser.add_argument("--rounds", type=int, default=ROUNDS, help="passes of the search")
     parser.add_argument("--deadline", type=float, default=165.0, help="seconds after which no further shape is begun")
     parser.add_argument("--seed", type=int, default=1, help="of the order of the shapes")
     args = parser.parse_args()

@@ -17,7 +17,7 @@ from roofline_shapes import held_out
 
 from burnin.parts.part import CLOCK_REFERENCE_HERTZ, DtypeFit, Fitted, Older, Part, Power, Tile, Verified
 from burnin.roofline.gemm import Expected, expect
-from burnin.roofline.kernels import Gemm
+from burnin.roofline.kernels import ALIGNED_BYTES, Gemm
 
 TARGETS = {"median": 0.10, "p90": 0.25}
 TINY_WATTS = 1e-3
@@ -94,12 +94,14 @@ def copy_share(part: Part, report: Mapping[str, Any]) -> float | None:
 OLDER_DTYPES = ("int8",)
 """That the library multiplies by older kernels only; see `burnin.roofline.kernels`."""
 OLDER_TILES = (Tile(m=128, n=128),)
-"""The commonest in the names of such kernels in public profiler traces (`cutlass_75_tensorop_bf16_…_128x128_nn_align1`).
+"""The commonest in such kernels' names in public profiler traces (`cutlass_75_tensorop_bf16_…_128x128_nn_align1`).
 2-byte rows of fitted shapes take 59 to 61 clocks a step for each wave of such tiles (8192x4096x1025, 4096x4096x4097,
 2047x2050x2049, 6001x2003x3001; 1500x9000x2999, with 76, stands alone); waves of larger tiles differ by a third."""
 OLDER_SHARE = 0.63
 """Of the published rate that `mma.sync` reaches on Hopper, 62.9 % on average (arXiv 2402.13499); not fitted."""
-OLDER_START = Older(dtypes=OLDER_DTYPES, tiles=OLDER_TILES, share=OLDER_SHARE, tile_clocks=1000.0, softness=3.0)
+OLDER_START = Older(
+    dtypes=OLDER_DTYPES, tiles=OLDER_TILES, share=OLDER_SHARE, tile_clocks=1000.0, store_clocks=1000.0, softness=3.0
+)
 
 
 def _start(part: Part, report: Mapping[str, Any], timed: Sequence[Point], *, few: bool, used: int) -> Fitted:
@@ -151,7 +153,7 @@ def _off(seconds: float, point: Point) -> float:
 
 
 _TIMES = ("launch_seconds", "fill_clocks", "tile_clocks", "l2_bytes_per_second", "hbm_share", "softness", "cache_share")
-_OLDER = ("tile_clocks", "softness")
+_OLDER = ("tile_clocks", "store_clocks", "softness")
 _POWER = ("clock_watts", "memory_watts", "voltage_per_gigahertz")
 
 
@@ -178,6 +180,8 @@ def _touching(fitted: Fitted, names: Iterable[str], point: Point) -> tuple[str, 
                 return of == dtype
             case ["unaligned", of]:
                 return int(of) == aligned
+            case ["older", "store_clocks"]:
+                return old and point.gemm.result_aligned_bytes < ALIGNED_BYTES
             case ["older", _]:
                 return old
             case ["tile_clocks" | "softness"]:
@@ -198,8 +202,8 @@ def _made(fitted: Fitted, values: Mapping[str, float]) -> Fitted:
         times["softness"] = max(1.0, times["softness"])
     older = fitted.older
     if older is not None:
-        clocks, softness = (values.get(f"older {name}", getattr(older, name)) for name in _OLDER)
-        older = replace(older, tile_clocks=clocks, softness=max(1.0, softness))
+        found = {name: values.get(f"older {name}", getattr(older, name)) for name in _OLDER}
+        older = replace(older, **found | {"softness": max(1.0, found["softness"])})
     return replace(
         fitted,
         older=older,

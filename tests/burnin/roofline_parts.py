@@ -10,7 +10,12 @@ WATTS = {"bf16": 430.0, "fp16": 470.0, "tf32": 420.0, "fp8e4m3": 520.0, "int8": 
 DTYPES = {name: DtypeFit(share=0.75 if name == "int8" else 0.93, watts=watts) for name, watts in WATTS.items()}
 
 OLDER = Older(
-    dtypes=("int8",), tiles=(Tile(m=256, n=128), Tile(m=128, n=128)), share=0.63, tile_clocks=2500.0, softness=2.0
+    dtypes=("int8",),
+    tiles=(Tile(m=256, n=128), Tile(m=128, n=128)),
+    share=0.63,
+    tile_clocks=2500.0,
+    store_clocks=4000.0,
+    softness=2.0,
 )
 
 

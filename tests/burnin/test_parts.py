@@ -105,7 +105,7 @@ def test_nobody_is_called_verified_who_was_never_run() -> None:
     assert shelf.load("mi300x").unknown == ("clock under load", "library's share of the peak", "L2 bandwidth", "power")
 
 
-OLDER = "dtypes: [int8], tiles: [[128, 128]], share: 0.6, tile_clocks: 9, softness: 2"
+OLDER = "dtypes: [int8], tiles: [[128, 128]], share: 0.6, tile_clocks: 9, store_clocks: 9, softness: 2"
 BROKEN = [
     ("units: [132, whitepaper]", "units: [132, hearsay]", "units: the source 'hearsay' is none of"),
     ("units: [132, whitepaper]", "units: 132", "units: write [value, source]"),

@@ -54,6 +54,14 @@ def test_older_kernels_do_not_split_and_have_their_own_tiles_and_rate() -> None:
     assert told.tile in OLDER.tiles
 
 
+def test_a_result_with_unaligned_rows_is_stored_piecemeal_by_older_kernels() -> None:
+    whole, narrow = (reach(FULL, product(2048, n, 1001)).tile_clocks for n in (2048, 2052))
+    assert narrow - whole == OLDER.store_clocks
+    assert reach(FULL, product(2048, 2052, 1001, "int8", 4)).tile_clocks == OLDER.tile_clocks  # 4 bytes x 4
+    slow, fast = (expect(FULL, product(2048, n, 1001)).seconds for n in (2044, 2048))
+    assert slow > fast
+
+
 def test_a_dtype_without_newer_kernels_is_expected_less_of_and_says_why() -> None:
     told = expect(FULL, product(256, 256, 65536, "int8", 4))
     assert told.kernels == "older kernels: the library has no others for int8"
