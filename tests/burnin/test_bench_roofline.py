@@ -108,6 +108,17 @@ def test_all_of_the_fresh_set_is_scored_and_none_of_it_fitted(bench: SimpleNames
     done = subprocess.run(script, capture_output=True, text=True, check=False, cwd=BENCH.parents[1], timeout=100)
     assert done.returncode == 2
     assert "the fresh set is for the score alone" in done.stderr
+    target = tmp_path / "h200.yaml"
+    target.write_text((Path(shelf.__file__).parent / "h200.yaml").read_text(encoding="utf-8"), encoding="utf-8")
+    script = [sys.executable, BENCH / "bench_roofline.py", "--score", path, "--part", "h200", "--into", target]
+    done = subprocess.run(script, capture_output=True, text=True, check=False, cwd=BENCH.parents[1], timeout=100)
+    assert f"({len(found)} held-out shapes)" in done.stdout
+    assert done.returncode == ("targets: met" not in done.stdout)
+    before, after = shelf.load("h200").fitted, parse(target.read_text(encoding="utf-8"), "h200.yaml").fitted
+    assert before is not None
+    assert after is not None
+    assert after.copy_share == 0.875  # measured with the fresh set
+    assert after == replace(before, error_p90=after.error_p90, copy_share=after.copy_share)
 
 
 def test_the_search_finds_the_least_and_computes_again_only_what_changed(bench: SimpleNamespace) -> None:
@@ -199,5 +210,5 @@ def test_the_measuring_half_runs_and_writes_what_the_fit_reads(bench: SimpleName
     points = bench.roofline_fit.points_of(report)
     assert {point.name for point in points} == {"bf16 256x256x256", "bf16 512x512x512"}
     assert all(point.seconds > 0 and point.clock_hertz is None for point in points)
-    assert report["skipped"] == []
+    assert (report["set"], report["skipped"]) == ("first", [])
     assert report["copy_bytes_per_second"] > 0
