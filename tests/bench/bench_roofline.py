@@ -23,7 +23,8 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
-from roofline_fit import TARGETS, copy_share, errors, fit, is_few, is_fresh, summary
+from roofline_fit import TARGETS, copy_share, errors, fit, summary
+from roofline_points import is_few, is_fresh
 from roofline_search import ROUNDS
 from roofline_shapes import fresh, held_out, wanted
 

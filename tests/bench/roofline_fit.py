@@ -9,47 +9,19 @@ import math
 import statistics
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
+from roofline_points import Point, is_few, is_fresh, points_of
+from roofline_power import KNOWN_DATA, fit_data, fit_power
 from roofline_search import ROUNDS, Term, search, summed
 from roofline_shapes import held_out
 
-from burnin.parts.part import CLOCK_REFERENCE_HERTZ, DtypeFit, Fitted, Older, Part, Power, Tile, Verified
-from burnin.roofline.gemm import Expected, expect
-from burnin.roofline.kernels import ALIGNED_BYTES, Gemm
+from burnin.parts.part import DtypeFit, Fitted, Older, Part, Tile, Verified
+from burnin.roofline.gemm import expect
+from burnin.roofline.kernels import ALIGNED_BYTES
 
 TARGETS = {"median": 0.10, "p90": 0.25}
-TINY_WATTS = 1e-3
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Point:
-    """One measured product."""
-
-    name: str
-    kind: str
-    data: str
-    gemm: Gemm
-    seconds: float
-    clock_hertz: float | None
-    watts: float | None
-
-
-def points_of(report: Mapping[str, Any]) -> list[Point]:
-    """The points of a measurement's JSON."""
-    return [
-        Point(
-            name=raw["name"],
-            kind=raw["kind"],
-            data=raw["data"],
-            gemm=Gemm(m=raw["m"], n=raw["n"], k=raw["k"], dtype=raw["dtype"], output_bytes=raw["output_bytes"]),
-            seconds=raw["seconds"],
-            clock_hertz=raw["clock_hertz"],
-            watts=raw["watts"],
-        )
-        for raw in report["points"]
-    ]
 
 
 def fit(part: Part, report: Mapping[str, Any], *, rounds: int = ROUNDS, say: Callable[[str], None]) -> Fitted:
@@ -60,25 +32,10 @@ def fit(part: Part, report: Mapping[str, Any], *, rounds: int = ROUNDS, say: Cal
     if not timed:
         raise SystemExit("bench_roofline: no point with a clock to fit on; measure where the clock can be read")
     fitted = _times(part, _start(part, report, timed, few=few, used=len(points)), timed, rounds, say)
-    fitted = _power(part, fitted, points, report["idle_watts"])
+    fitted = fit_power(part, fitted, points, report["idle_watts"])
     # The kinds of data are known only after the power, and the polish needs those alone that are not to be found.
     fitted = _polish(part, replace(fitted, data=dict(KNOWN_DATA)), points, rounds // 2, say)
-    return replace(fitted, data=_data(part, fitted, every))
-
-
-KNOWN_DATA = {"normal": 1.0, "zeros": 0.0}
-FEW = 40
-"""With fewer points the constants of small products cannot be told apart; they stay null, and nothing is held out."""
-
-
-def is_few(report: Mapping[str, Any]) -> bool:
-    """Whether all points are needed for the fit, so that there is nothing to score."""
-    return len(report["points"]) < FEW and not is_fresh(report)
-
-
-def is_fresh(report: Mapping[str, Any]) -> bool:
-    """Whether no point may be fitted to: all are held out."""
-    return bool(report.get("set") == "fresh")
+    return replace(fitted, data=fit_data(part, fitted, every))
 
 
 LAUNCH_FEW_S = 4.41e-6
@@ -91,6 +48,8 @@ def copy_share(part: Part, report: Mapping[str, Any]) -> float | None:
     return round(copy / part.hbm_bytes_per_second, 4) if copy else None
 
 
+HOPPER = ("h100", "h200")
+"""Parts of which this is known; to others it is nothing that could be fitted before somebody looks."""
 OLDER_DTYPES = ("int8",)
 """That the library multiplies by older kernels only; see `burnin.roofline.kernels`."""
 OLDER_TILES = (Tile(m=128, n=128),)
@@ -115,12 +74,12 @@ def _start(part: Part, report: Mapping[str, Any], timed: Sequence[Point], *, few
         fill_clocks=None if few else 1500.0,
         tile_clocks=None if few else 500.0,
         l2_bytes_per_second=None if few else 1.0e13,
-        hbm_share=0.85,
+        hbm_share=(few and share) or 0.85,  # a search begins at no copy, which may be slower than a product
         cache_share=None if few else 0.6,
         copy_share=share,
         softness=None if few else 4.0,
         unaligned={2: 0.3} if few else {8: 0.8, 4: 0.5, 2: 0.3},
-        older=None if few else OLDER_START,
+        older=OLDER_START if part.name in HOPPER and not few else None,
         power=None,
         data=dict(KNOWN_DATA),
         dtypes={dtype: DtypeFit(share=0.9, watts=None) for dtype in sorted({point.gemm.dtype for point in timed})},
@@ -238,91 +197,6 @@ def _polish(part: Part, start: Fitted, points: Sequence[Point], rounds: int, say
 CLOCK_WEIGHT = 1.0
 """Of an error of the predicted clock beside one of the time."""
 POLISH_STEP = 0.1
-
-
-def _features(part: Part, point: Point) -> tuple[float, float, float]:
-    """(clock and voltage apart) clock, matrix units' busy share at the time measured, share of memory bandwidth."""
-    assert point.clock_hertz is not None
-    expected = expect(part, point.gemm, clock_hertz=point.clock_hertz)
-    peak = part.units * part.flops_per_clock[point.gemm.dtype] * point.clock_hertz
-    fetched = expected.seconds_by["device memory"] * part.fitted.hbm_share if part.fitted else 0.0
-    return point.clock_hertz, point.gemm.flops / (peak * point.seconds), fetched / point.seconds
-
-
-def _scale(clock: float, slope: float) -> float:
-    return clock / CLOCK_REFERENCE_HERTZ * (1.0 + slope * (clock - CLOCK_REFERENCE_HERTZ) / 1e9) ** 2
-
-
-def _power(part: Part, fitted: Fitted, points: Sequence[Point], idle_watts: float) -> Fitted:
-    """Least squares of the watts above idle over clocked units, memory, each dtype's matrix units; none below zero."""
-    trial = replace(part, fitted=fitted)
-    seen = [(p, _features(trial, p)) for p in points if p.watts and p.clock_hertz and p.data in {"normal", "zeros"}]
-    dtypes = sorted({point.gemm.dtype for point, _ in seen})
-    if len(seen) < len(dtypes) + 1:
-        return fitted
-    above = [(point.watts or 0.0) - idle_watts for point, _ in seen]
-    best: tuple[float, float, list[float]] | None = None
-    for slope in (0.03, 0.06, 0.09, 0.12, 0.15, 0.2, 0.25, 0.3):
-        rows = []
-        for point, (clock, busy, memory) in seen:
-            scale = _scale(clock, slope)
-            of = [busy * scale if point.gemm.dtype == dtype and point.data == "normal" else 0.0 for dtype in dtypes]
-            rows.append([scale, memory, *of])
-        found = _least_squares(rows, above)
-        error = sum(
-            (sum(c * x for c, x in zip(found, row, strict=True)) - watts) ** 2
-            for row, watts in zip(rows, above, strict=True)
-        )
-        if best is None or error < best[0]:
-            best = (error, slope, found)
-    assert best is not None
-    _, slope, (clocked, memory, *matrix) = best
-    watts = dict(zip(dtypes, matrix, strict=True))
-    return replace(
-        fitted,
-        power=Power(base_watts=idle_watts, clock_watts=clocked, memory_watts=memory, voltage_per_gigahertz=slope),
-        dtypes={name: replace(one, watts=watts.get(name)) for name, one in fitted.dtypes.items()},
-    )
-
-
-def _least_squares(rows: Sequence[Sequence[float]], wanted: Sequence[float]) -> list[float]:
-    """Coordinate descent on the normal equations, held at or above zero."""
-    width = len(rows[0])
-    gram = [[sum(row[i] * row[j] for row in rows) for j in range(width)] for i in range(width)]
-    right = [sum(row[i] * y for row, y in zip(rows, wanted, strict=True)) for i in range(width)]
-    found = [TINY_WATTS] * width
-    for _ in range(20_000):
-        for i in range(width):
-            rest = right[i] - sum(gram[i][j] * found[j] for j in range(width) if j != i)
-            found[i] = max(0.0, rest / gram[i][i]) if gram[i][i] else 0.0
-    return found
-
-
-def _data(part: Part, fitted: Fitted, points: Sequence[Point]) -> dict[str, float]:
-    """Kind of data → its share of the matrix units' power, from the watts of the same product."""
-    shares = dict(KNOWN_DATA)
-    if fitted.power is None:
-        return shares
-    for point in points:
-        if point.data not in shares and point.gemm.dtype in fitted.dtypes:
-            shares[point.data] = round(_share_of(part, fitted, point), 3)
-    return shares
-
-
-def _share_of(part: Part, fitted: Fitted, point: Point) -> float:
-    """The share with which the model draws what was measured if it runs as fast, or runs as fast at the limit."""
-
-    def told(share: float) -> Expected:
-        return expect(replace(part, fitted=replace(fitted, data={"it": share})), point.gemm, data="it")
-
-    low, high = 0.0, 1.5
-    for _ in range(30):
-        middle = (low + high) / 2
-        here = told(middle)
-        held = here.clock_hertz < fitted.clock_hertz
-        over = here.seconds > point.seconds if held else (here.watts or 0.0) > (point.watts or 0.0)
-        low, high = (low, middle) if over else (middle, high)
-    return low
 
 
 def errors(part: Part, report: Mapping[str, Any], *, held: bool) -> dict[str, list[tuple[float, Point]]]:

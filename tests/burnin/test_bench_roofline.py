@@ -23,7 +23,10 @@ from tests.burnin.roofline_parts import complete
 
 FITTED = complete().fitted
 BENCH = Path(__file__).parents[1] / "bench"
-NAMES = ("roofline_shapes", "roofline_search", "roofline_fit", "bench_roofline")
+NAMES = (
+    *("roofline_shapes", "roofline_search", "roofline_points", "roofline_power", "roofline_fit"),
+    "bench_roofline",
+)
 
 
 @pytest.fixture(scope="module")
@@ -96,7 +99,7 @@ def test_the_fresh_set_has_siblings_of_every_class_and_nothing_that_was_seen(ben
 
 def test_all_of_the_fresh_set_is_scored_and_none_of_it_fitted(bench: SimpleNamespace, tmp_path: Path) -> None:
     report = measured(bench, noise=0.0, todo=bench.roofline_shapes.fresh()) | {"set": "fresh"}
-    assert not bench.roofline_fit.is_few(report)
+    assert not bench.roofline_points.is_few(report)
     part = complete()
     assert bench.roofline_fit.errors(part, report, held=False) == {}
     found = bench.roofline_fit.errors(part, report, held=True)["all"]
@@ -158,7 +161,7 @@ def test_the_fit_recovers_a_machine_that_obeys_the_model_on_shapes_it_did_not_se
 
 def test_what_is_held_out_changes_nothing_in_the_fit(bench: SimpleNamespace) -> None:
     report = measured(bench)
-    assert len(report["points"]) >= bench.roofline_fit.FEW
+    assert len(report["points"]) >= bench.roofline_points.FEW
     other = json.loads(json.dumps(report))
     for point in other["points"]:
         if bench.roofline_shapes.held_out(point["name"]) and point["data"] == "normal":
@@ -185,7 +188,7 @@ def test_the_block_that_is_written_is_read_again_and_the_rest_of_the_file_stays(
 
 def test_few_points_are_never_taken_for_a_score(bench: SimpleNamespace, tmp_path: Path) -> None:
     facts = Path(__file__).parents[1] / "golden" / "h200-gemm-facts.json"
-    assert bench.roofline_fit.is_few(json.loads(facts.read_text()))
+    assert bench.roofline_points.is_few(json.loads(facts.read_text()))
     target = tmp_path / "h200.yaml"
     target.write_text((Path(shelf.__file__).parent / "h200.yaml").read_text(encoding="utf-8"), encoding="utf-8")
     arguments = ["--fit", facts, "--part", "h200", "--rounds", "2", "--into", target]
@@ -207,7 +210,7 @@ def test_the_measuring_half_runs_and_writes_what_the_fit_reads(bench: SimpleName
     done = subprocess.run(script, capture_output=True, text=True, check=False, cwd=BENCH.parents[1], timeout=250)
     assert done.returncode == 0, done.stderr[-2000:]
     report = json.loads(out.read_text())
-    points = bench.roofline_fit.points_of(report)
+    points = bench.roofline_points.points_of(report)
     assert {point.name for point in points} == {"bf16 256x256x256", "bf16 512x512x512"}
     assert all(point.seconds > 0 and point.clock_hertz is None for point in points)
     assert (report["set"], report["skipped"]) == ("first", [])
