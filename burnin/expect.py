@@ -13,7 +13,8 @@ import click
 from burnin.parts.part import Part, Verified
 from burnin.parts.shelf import load
 from burnin.roofline.collective import ExpectedCollective, expect_collective
-from burnin.roofline.gemm import Expected, Gemm, expect
+from burnin.roofline.gemm import Expected, expect
+from burnin.roofline.kernels import Gemm
 from burnin.spec import ExitCode, SpecError
 from burnin.telling.streams import divert, forgiving
 from burnin.telling.write import check_writable, write

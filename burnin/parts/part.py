@@ -84,6 +84,24 @@ class PeerFit:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Older:
+    """The library's kernels of the generation before: for rows that are not aligned, and for some dtypes always."""
+
+    dtypes: tuple[str, ...]
+    """Of which the library has no newer ones."""
+    tiles: tuple[Tile, ...]
+    """What they cut an output into; they do not split its length."""
+    share: float
+    """Of the newest matrix instructions' rate that the older ones reach."""
+    tile_clocks: float
+    """As `Fitted.tile_clocks`; without warps of their own for loading they hide less."""
+    store_clocks: float
+    """Of each tile, beside these, where rows of the result are not aligned to 16 bytes: they are stored piecemeal."""
+    softness: float
+    """As `Fitted.softness`."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Fitted:
     """What was fitted to measurements on one part."""
 
@@ -102,12 +120,17 @@ class Fitted:
     """As tiles read from it, what a cluster shares counted as if each had read it; None: as above."""
     hbm_share: float
     """Of the published bandwidth that products reach."""
+    cache_share: float | None
+    """Of the last cache before device memory that keeps what is read again: where a cache has two halves, what units of
+    both read is held twice. None: all of it."""
     copy_share: float | None
     """Of the published bandwidth that a copy on the device reaches, counting both ways."""
     softness: float | None
     """Exponent p of the norm by which the times of the levels add up: 1, one after the other; None: side by side."""
     unaligned: Mapping[int, float]
-    """Bytes to which rows are aligned, below 16 → share of the rate that is left."""
+    """Bytes to which rows are aligned, below 16 → share of the rate that is left, beside `older`."""
+    older: Older | None
+    """Kernels that such rows get; None: not told apart from the newest."""
     power: Power | None
     data: Mapping[str, float]
     """Kind of operand values → their share of the power that random ones cost."""

@@ -10,7 +10,7 @@ from typing import Any
 
 import yaml
 
-from burnin.parts.part import DtypeFit, Fitted, Part, Peer, PeerFit, Power, Tile, Verified
+from burnin.parts.part import DtypeFit, Fitted, Older, Part, Peer, PeerFit, Power, Tile, Verified
 from burnin.spec import SpecError
 
 
@@ -104,6 +104,10 @@ def _sane(part: Part) -> None:
         strange = sorted(part.fitted.dtypes.keys() - part.flops_per_clock.keys())
         if strange:
             raise PartError(f"fitted.dtypes: {', '.join(strange)}: not in flops_per_clock")
+        older = part.fitted.older.dtypes if part.fitted.older is not None else ()
+        strange = sorted(set(older) - part.flops_per_clock.keys())
+        if strange:
+            raise PartError(f"fitted.older: {', '.join(strange)}: not in flops_per_clock")
         if part.fitted.clock_hertz > part.clock_max_hertz:
             raise PartError("fitted.clock_hertz is above clock_max_hertz")
         if part.fitted.error_p90 is not None and part.fitted.error_p90 >= 1.0:
@@ -128,6 +132,8 @@ def _fitted(raw: Mapping[str, Any]) -> Fitted:
         clock_hertz=_number(raw["clock_hertz"], "fitted.clock_hertz"),
         launch_seconds=_number(raw["launch_seconds"], "fitted.launch_seconds"),
         error_p90=_maybe(raw["error_p90"], "fitted.error_p90"),
+        cache_share=None if raw["cache_share"] is None else _share(raw["cache_share"], "fitted.cache_share"),
+        older=None if raw["older"] is None else _older(_mapping(raw["older"], "fitted.older")),
         copy_share=_maybe(raw["copy_share"], "fitted.copy_share"),
         fill_clocks=_maybe(raw["fill_clocks"], "fitted.fill_clocks"),
         tile_clocks=_maybe(raw["tile_clocks"], "fitted.tile_clocks"),
@@ -139,6 +145,20 @@ def _fitted(raw: Mapping[str, Any]) -> Fitted:
 def _dtype(raw: Any, where: str) -> DtypeFit:
     _known(_mapping(raw, where), {"share", "watts"}, where)
     return DtypeFit(share=_share(raw["share"], f"{where}.share"), watts=_maybe(raw["watts"], f"{where}.watts"))
+
+
+def _older(raw: Mapping[str, Any]) -> Older:
+    _known(raw, {field.name for field in fields(Older)}, "fitted.older")
+    if not isinstance(raw["dtypes"], list):  # may be empty
+        raise PartError("fitted.older.dtypes: a list is wanted")
+    return Older(
+        dtypes=tuple(str(name) for name in raw["dtypes"]),
+        tiles=_tiles(raw["tiles"], "fitted.older.tiles"),
+        share=_share(raw["share"], "fitted.older.share"),
+        tile_clocks=_number(raw["tile_clocks"], "fitted.older.tile_clocks", low=0.0),
+        store_clocks=_number(raw["store_clocks"], "fitted.older.store_clocks", low=0.0),
+        softness=_number(raw["softness"], "fitted.older.softness", low=1.0),
+    )
 
 
 def _peer_fitted(raw: Mapping[str, Any]) -> PeerFit:

@@ -10,7 +10,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from burnin.parts.part import Part
-from burnin.roofline.gemm import OPERAND_BYTES, Expected, Gemm, expect
+from burnin.roofline.gemm import Expected, expect
+from burnin.roofline.kernels import OPERAND_BYTES, Gemm
 from burnin.spec import Case, Device, SpecError
 from burnin.verdict.health import Felt
 from burnin.verdict.rates import Expectation
@@ -86,7 +87,8 @@ def _expectation(part: Part, case: Case, limit_watts: float, error: float) -> Ex
 
 
 def _words(expected: Expected, limit_watts: float) -> str:
-    return f"bound by {expected.bound}, {expected.clock_hertz / 1e6:.0f} MHz at {limit_watts:.0f} W"
+    clock = f"{expected.clock_hertz / 1e6:.0f} MHz at {limit_watts:.0f} W"
+    return f"bound by {expected.bound}, {clock}, {expected.kernels}"
 
 
 def gemm_of(case: Case) -> Gemm | None:

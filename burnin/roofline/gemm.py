@@ -6,49 +6,23 @@ norm says; a power limit lowers the clock of the units, not the bandwidth of the
 the fastest tile and split.
 """
 
+import heapq
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 
 from burnin.parts.part import Part, Tile
 from burnin.roofline.clock import allowed, drawn
+from burnin.roofline.kernels import Gemm, Reach, reach
 from burnin.roofline.levels import Grid, Shape, hit_share, missed, read_by_tiles
 from burnin.spec import SpecError
 
-OPERAND_BYTES = dict.fromkeys(("fp8e4m3", "fp8e5m2", "fp8e4m3fnuz", "fp8e5m2fnuz", "int8"), 1) | {
-    "bf16": 2,
-    "fp16": 2,
-    "tf32": 4,
-    "fp32": 4,
-    "fp64": 8,
-}
-SPLITS = (1, 2, 3, 4, 6, 8, 16, 32)
-"""Pieces into which the length of a product may be cut, so that few tiles still keep all units busy."""
 K_GRAIN_BYTES = 64
 """By which the length of a piece is rounded up: what a stage of the pipeline takes at least."""
-ALIGNED_BYTES = 16
-"""Rows that are aligned to less cannot be fetched by the widest instructions."""
 SIZE_MAX = 1 << 20
 """Of m, n and k; larger ones fit into no memory."""
 LAUNCH_BOUND = 0.5
 """Share of the time beside the work from which on that is what bounds a product."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Gemm:
-    """One product."""
-
-    m: int
-    n: int
-    k: int
-    dtype: str
-    output_bytes: int
-    """Of one element of the result."""
-
-    @property
-    def flops(self) -> int:
-        """Multiplications and additions."""
-        return 2 * self.m * self.n * self.k
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -73,6 +47,8 @@ class Expected:
     """None: the part's power was never measured."""
     tile: Tile
     split: int
+    kernels: str
+    """Which of the library's families of kernels, and why."""
     seconds_by: Mapping[str, float]
     """Level → seconds that it alone would take."""
     steps: tuple[Step, ...]
@@ -82,43 +58,41 @@ class Expected:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Reach:
-    """How near the library comes to what is published; of an unmeasured part: all of it."""
-
-    share: float
-    row_share: float
-    highest_hertz: float
-    launch_s: float
-    fill_clocks: float
-    tile_clocks: float
-    l2_bytes_per_second: float
-    hbm_bytes_per_second: float
-    softness: float
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class _Asked:
     """What is asked for."""
 
     part: Part
     gemm: Gemm
     data: str
-    reach: _Reach
+    reach: Reach
     limit_watts: float
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Way:
-    """One way to cut a product, and what it costs."""
+class _Cut:
+    """One way to cut a product, and what it costs the units."""
 
     tile: Tile
     split: int
+    grid: Grid
     matrix_clocks: float
     """Of the busiest unit, for its multiplications."""
     shared_clocks: float
     """For reading its operands from shared memory, beside them."""
     tile_clocks: float
     fill_clocks: float
+
+    @property
+    def clocks(self) -> float:
+        """Of the busiest unit, between the first fill and the last drain."""
+        return max(self.matrix_clocks, self.shared_clocks) + self.tile_clocks
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Way:
+    """A cut, and what it costs the levels of memory."""
+
+    cut: _Cut
     level_seconds: Mapping[str, float]
     memory_bytes: float
 
@@ -141,19 +115,26 @@ def expect(
         SpecError: the part does not multiply this dtype, or a size or a kind of data that makes no sense.
     """
     _check(part, gemm, data)
-    reach = _reach(part, gemm)
+    within = reach(part, gemm)
     limit = part.tdp_watts if limit_watts is None else limit_watts
-    asked = _Asked(part=part, gemm=gemm, data=data, reach=reach, limit_watts=limit)
-    highest = clock_hertz or reach.highest_hertz
-    ways = [_way(asked, tile, split, warm=warm) for tile in part.tiles for split in SPLITS]
-    timed = sorted((_seconds(way, reach, highest), number) for number, way in enumerate(ways))
+    asked = _Asked(part=part, gemm=gemm, data=data, reach=within, limit_watts=limit)
+    highest = clock_hertz or within.highest_hertz
+    cuts = [_cut(asked, tile, split) for tile in within.tiles for split in within.splits]
+    # Best first: by what the units need at the highest clock, then with memory, then at the clock that power allows.
+    # Each is at least the one before, so that whatever is behind the first that got to its end cannot win.
+    queue: list[tuple[float, int, _Way | None]] = [
+        (within.launch_s + (cut.fill_clocks + cut.clocks) / highest, number, None) for number, cut in enumerate(cuts)
+    ]
+    heapq.heapify(queue)
     best: tuple[float, float, _Way] | None = None
-    for least, number in timed:  # at the highest clock none takes longer, so those behind cannot win
-        if best is not None and least >= best[0]:
-            break
-        way = ways[number]
+    while queue and (best is None or queue[0][0] < best[0]):
+        _, number, way = heapq.heappop(queue)
+        if way is None:
+            way = _way(asked, cuts[number], warm=warm)
+            heapq.heappush(queue, (_seconds(way, within, highest), number, way))
+            continue
         clock = clock_hertz or _clock(asked, way)
-        seconds = _seconds(way, reach, clock)
+        seconds = _seconds(way, within, clock)
         if best is None or seconds < best[0]:
             best = (seconds, clock, way)
     assert best is not None  # noqa: S101 - a part has tiles
@@ -171,32 +152,10 @@ def _check(part: Part, gemm: Gemm, data: str) -> None:
         raise SpecError(f"data {data!r} were never measured on {part.name}; there are {', '.join(part.fitted.data)}")
 
 
-def _reach(part: Part, gemm: Gemm) -> _Reach:
-    fitted = part.fitted
-    if fitted is None:
-        return _Reach(
-            share=1.0, row_share=1.0, highest_hertz=part.clock_max_hertz, launch_s=0.0, fill_clocks=0.0,
-            tile_clocks=0.0, l2_bytes_per_second=math.inf, hbm_bytes_per_second=part.hbm_bytes_per_second,
-            softness=math.inf,
-        )  # fmt: skip
-    aligned = math.gcd(ALIGNED_BYTES, gemm.k * OPERAND_BYTES[gemm.dtype], gemm.n * gemm.output_bytes)
-    return _Reach(
-        share=fitted.dtypes[gemm.dtype].share if gemm.dtype in fitted.dtypes else 1.0,
-        row_share=fitted.unaligned.get(aligned, 1.0),
-        highest_hertz=fitted.clock_hertz,
-        launch_s=fitted.launch_seconds,
-        fill_clocks=fitted.fill_clocks or 0.0,
-        tile_clocks=fitted.tile_clocks or 0.0,
-        l2_bytes_per_second=fitted.l2_bytes_per_second or math.inf,
-        hbm_bytes_per_second=part.hbm_bytes_per_second * fitted.hbm_share,
-        softness=fitted.softness or math.inf,
-    )
-
-
-def _way(asked: _Asked, tile: Tile, split: int, *, warm: bool) -> _Way:
-    """What one tile and split cost."""
-    part, gemm, reach = asked.part, asked.gemm, asked.reach
-    size = OPERAND_BYTES[gemm.dtype]
+def _cut(asked: _Asked, tile: Tile, split: int) -> _Cut:
+    """What one tile and split cost the units."""
+    part, gemm, within = asked.part, asked.gemm, asked.reach
+    size = gemm.operand_bytes
     grain = K_GRAIN_BYTES // size
     grid = Grid(rows=math.ceil(gemm.m / tile.m), columns=math.ceil(gemm.n / tile.n), split=split)
     dealt = math.ceil(math.ceil(grid.rows * grid.columns * split / part.chiplets) / (part.units // part.chiplets))
@@ -204,42 +163,45 @@ def _way(asked: _Asked, tile: Tile, split: int, *, warm: bool) -> _Way:
     wave = Tile(m=min(tile.m, part.wave_tile.m), n=min(tile.n, part.wave_tile.n))
     waves = math.ceil(tile.m / wave.m) * math.ceil(tile.n / wave.n)
     shared = waves * (wave.m + wave.n) * size / part.shared_bytes_per_clock if part.shared_bytes_per_clock else 0.0
-    matrix = 2 * tile.m * tile.n / (part.flops_per_clock[gemm.dtype] * reach.share * reach.row_share)
-    shape = Shape(m=gemm.m, n=gemm.n, k=gemm.k, operand_bytes=size, output_bytes=gemm.output_bytes)
-    levels = {"L2": read_by_tiles(shape, grid) / reach.l2_bytes_per_second}
-    each = part.units // part.chiplets
-    if part.llc_bytes is not None and part.llc_bytes_per_second is not None:
-        below = missed(shape, grid, units=each, cache_bytes=part.l2_bytes // part.chiplets)
-        levels["last-level cache"] = below / part.llc_bytes_per_second
-    last = part.llc_bytes or part.l2_bytes
-    fetched = missed(shape, grid, units=part.units, cache_bytes=last)
-    if warm:
-        fetched *= 1.0 - hit_share(shape.operands + shape.output, last)
-    levels["device memory"] = fetched / reach.hbm_bytes_per_second
-    return _Way(
+    matrix = 2 * tile.m * tile.n / (part.flops_per_clock[gemm.dtype] * within.share * within.family_share)
+    return _Cut(
         tile=tile,
         split=split,
+        grid=grid,
         matrix_clocks=dealt * length * matrix,
         shared_clocks=dealt * length * shared,
-        tile_clocks=dealt * reach.tile_clocks,
-        fill_clocks=reach.fill_clocks * (1 if split == 1 else 2),
-        level_seconds=levels,
-        memory_bytes=fetched,
+        tile_clocks=dealt * within.tile_clocks,
+        fill_clocks=within.fill_clocks * (1 if split == 1 else 2),
     )
 
 
-def _work_seconds(way: _Way, reach: _Reach, clock: float) -> float:
+def _way(asked: _Asked, cut: _Cut, *, warm: bool) -> _Way:
+    """What one cut costs the levels of memory."""
+    part, gemm, within = asked.part, asked.gemm, asked.reach
+    shape = Shape(m=gemm.m, n=gemm.n, k=gemm.k, operand_bytes=gemm.operand_bytes, output_bytes=gemm.output_bytes)
+    levels = {"L2": read_by_tiles(shape, cut.grid) / within.l2_bytes_per_second}
+    if part.llc_bytes is not None and part.llc_bytes_per_second is not None:
+        each = part.units // part.chiplets
+        below = missed(shape, cut.grid, units=each, cache_bytes=part.l2_bytes // part.chiplets)
+        levels["last-level cache"] = below / part.llc_bytes_per_second
+    fetched = missed(shape, cut.grid, units=part.units, cache_bytes=within.cache_bytes)
+    if warm:
+        fetched *= 1.0 - hit_share(shape.operands + shape.output, within.cache_bytes)
+    levels["device memory"] = fetched / within.hbm_bytes_per_second
+    return _Way(cut=cut, level_seconds=levels, memory_bytes=fetched)
+
+
+def _work_seconds(way: _Way, within: Reach, clock: float) -> float:
     """Units and levels together, side by side as far as the softness says."""
-    units = (max(way.matrix_clocks, way.shared_clocks) + way.tile_clocks) / clock
-    terms = [units, *way.level_seconds.values()]
+    terms = [way.cut.clocks / clock, *way.level_seconds.values()]
     longest = max(terms)
-    if math.isinf(reach.softness):
+    if math.isinf(within.softness):
         return longest
-    return float(longest * sum((term / longest) ** reach.softness for term in terms) ** (1.0 / reach.softness))
+    return float(longest * sum((term / longest) ** within.softness for term in terms) ** (1.0 / within.softness))
 
 
-def _seconds(way: _Way, reach: _Reach, clock: float) -> float:
-    return reach.launch_s + way.fill_clocks / clock + _work_seconds(way, reach, clock)
+def _seconds(way: _Way, within: Reach, clock: float) -> float:
+    return within.launch_s + way.cut.fill_clocks / clock + _work_seconds(way, within, clock)
 
 
 def _watts(asked: _Asked, way: _Way, clock: float) -> float | None:
@@ -267,22 +229,24 @@ def _clock(asked: _Asked, way: _Way) -> float:
 
 
 def _told(asked: _Asked, seconds: float, clock: float, way: _Way) -> Expected:
-    part, gemm, reach = asked.part, asked.gemm, asked.reach
+    part, gemm, within, cut = asked.part, asked.gemm, asked.reach, way.cut
     peak = part.units * part.flops_per_clock[gemm.dtype]
     by = {
-        "matrix units": way.matrix_clocks / clock,
-        "shared memory": way.shared_clocks / clock,
+        "matrix units": cut.matrix_clocks / clock,
+        "shared memory": cut.shared_clocks / clock,
         **way.level_seconds,
-        "launch": reach.launch_s + way.fill_clocks / clock,
+        "launch": within.launch_s + cut.fill_clocks / clock,
     }
-    fed = reach.share * reach.row_share * min(1.0, way.matrix_clocks / way.shared_clocks if way.shared_clocks else 1.0)
-    busiest = max(way.matrix_clocks, way.shared_clocks) / clock
+    fed = within.share * within.family_share
+    if cut.shared_clocks:
+        fed *= min(1.0, cut.matrix_clocks / cut.shared_clocks)
+    busiest = max(cut.matrix_clocks, cut.shared_clocks) / clock
     rates = (
         (f"{part.units} units at {part.clock_max_hertz / 1e9:.2f} GHz", peak * part.clock_max_hertz),
         (f"the clock that is held, {clock / 1e9:.2f} GHz", peak * clock),
-        ("what the library's main loop reaches", peak * clock * fed),
-        (f"whole tiles of {way.tile.m}x{way.tile.n}, whole waves, split by {way.split}", gemm.flops / busiest),
-        ("waiting for caches and memory, ends of tiles", gemm.flops / _work_seconds(way, reach, clock)),
+        (f"what the library's main loop reaches ({within.kernels})", peak * clock * fed),
+        (f"whole tiles of {cut.tile.m}x{cut.tile.n}, whole waves, split by {cut.split}", gemm.flops / busiest),
+        ("waiting for caches and memory, ends of tiles", gemm.flops / _work_seconds(way, within, clock)),
         ("launch, first fill and last drain", gemm.flops / seconds),
     )
     unknown = list(part.unknown)
@@ -292,11 +256,12 @@ def _told(asked: _Asked, seconds: float, clock: float, way: _Way) -> Expected:
         part=part.name,
         seconds=seconds,
         flops_per_second=gemm.flops / seconds,
-        bound=_bound(by, seconds, limited=clock < reach.highest_hertz),
+        bound=_bound(by, seconds, limited=clock < within.highest_hertz),
         clock_hertz=clock,
         watts=_watts(asked, way, clock),
-        tile=way.tile,
-        split=way.split,
+        tile=cut.tile,
+        split=cut.split,
+        kernels=within.kernels,
         seconds_by=by,
         steps=tuple(Step(what=what, flops_per_second=rate) for what, rate in rates),
         unknown=tuple(unknown),

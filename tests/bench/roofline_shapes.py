@@ -1,10 +1,14 @@
 """Which products `bench_roofline.py` measures, of which class each is, and which the fit may not see.
 
-The split is a rule, not a choice: a shape is held out by the hash of its name.
+The split is a rule, not a choice: a shape is held out by the hash of its name. A held-out shape is seen once its error
+was printed, though, and whoever changes the model then has seen it. So there is a third set, `fresh`, drawn from a
+seed: none of the others is in it, no fit takes it, and its score is of shapes that nobody had looked at.
 """
 
 import hashlib
-from dataclasses import dataclass
+import math
+import random
+from dataclasses import dataclass, replace
 
 HELD_OUT = 0.6
 """Share of the shapes that only the score sees."""
@@ -84,3 +88,41 @@ def _few(kind: str, m: int, n: int, k: int) -> bool:
 def held_out(name: str) -> bool:
     """Whether only the score may see a product, by the hash of its name."""
     return int.from_bytes(hashlib.sha256(name.encode()).digest()[:4]) < HELD_OUT * 2**32
+
+
+FRESH_SEED, FRESH_STRIDE = 20261130, 3
+"""Of the set that nobody has looked at: another seed is another set; one sibling of every third product."""
+FRESH_SPREAD = 0.4
+"""By how much, as a logarithm, a size of a sibling may differ."""
+DRAWS_MAX = 100
+"""Of a sibling, until there is one that is in no set."""
+GRAIN_MAX = 64
+"""Largest power of two that a size keeps: how rows are aligned is what a class of shapes is about."""
+
+
+def fresh(seed: int = FRESH_SEED) -> tuple[Wanted, ...]:
+    """About 60 products in the proportions of `wanted`, none of them in it: siblings of its shapes, drawn anew."""
+    rng = random.Random(seed)  # noqa: S311 - shapes, no secret
+    plain = sorted((one for one in wanted() if one.data == "normal"), key=lambda one: (one.dtype, one.kind, one.name))
+    taken = {one.name for one in wanted()}
+    found: dict[str, Wanted] = {}
+    for one in plain[rng.randrange(FRESH_STRIDE) :: FRESH_STRIDE]:
+        drawn = (_sibling(one, rng) for _ in range(DRAWS_MAX))
+        sibling = next(other for other in drawn if other.name not in taken | found.keys())
+        found[sibling.name] = sibling
+    return tuple(found.values())
+
+
+def _sibling(one: Wanted, rng: random.Random) -> Wanted:
+    """A product of the same class: other sizes, as even or odd as before, square if it was."""
+    if one.kind == "square":
+        edge = _near(one.m, rng)
+        return replace(one, m=edge, n=edge, k=edge)
+    return replace(one, m=_near(one.m, rng), n=_near(one.n, rng), k=_near(one.k, rng))
+
+
+def _near(size: int, rng: random.Random) -> int:
+    """Another size with the same largest power of two in it, as far as `GRAIN_MAX`."""
+    grain = math.gcd(size, GRAIN_MAX)
+    near = size * math.exp(rng.uniform(-FRESH_SPREAD, FRESH_SPREAD)) / grain
+    return grain * (max(1, round(near)) if grain == GRAIN_MAX else 2 * int(near / 2) + 1)

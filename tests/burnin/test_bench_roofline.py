@@ -2,11 +2,12 @@
 
 import importlib.util
 import json
+import math
 import random
 import subprocess
 import sys
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
@@ -16,12 +17,16 @@ import pytest
 
 from burnin.parts import shelf
 from burnin.parts.reading import parse
-from burnin.roofline.gemm import OPERAND_BYTES, Gemm, expect
+from burnin.roofline.gemm import expect
+from burnin.roofline.kernels import OPERAND_BYTES, Gemm
 from tests.burnin.roofline_parts import complete
 
 FITTED = complete().fitted
 BENCH = Path(__file__).parents[1] / "bench"
-NAMES = ("roofline_shapes", "roofline_fit", "bench_roofline")
+NAMES = (
+    *("roofline_shapes", "roofline_search", "roofline_points", "roofline_power", "roofline_fit"),
+    "bench_roofline",
+)
 
 
 @pytest.fixture(scope="module")
@@ -43,11 +48,11 @@ def bench() -> Iterator[SimpleNamespace]:
             sys.modules[name] = module
 
 
-def measured(bench: SimpleNamespace, *, noise: float = 0.02) -> dict[str, Any]:
+def measured(bench: SimpleNamespace, *, noise: float = 0.02, todo: Sequence[Any] = ()) -> dict[str, Any]:
     """What a machine that obeys the model would have measured, with some noise."""
     part, rng = complete(), random.Random(5)  # noqa: S311 - noise, no secret
     points = []
-    for one in bench.roofline_shapes.wanted():
+    for one in todo or bench.roofline_shapes.wanted():
         if one.dtype != "bf16" or one.data not in {"normal", "zeros"}:
             continue
         gemm = Gemm(m=one.m, n=one.n, k=one.k, dtype=one.dtype, output_bytes=OPERAND_BYTES[one.dtype])
@@ -77,6 +82,70 @@ def test_enough_shapes_of_each_class_are_held_out_by_a_rule(bench: SimpleNamespa
     assert {name: bench.roofline_shapes.held_out(name) for name in known} == known  # the rule must never change
 
 
+def test_the_fresh_set_has_siblings_of_every_class_and_nothing_that_was_seen(bench: SimpleNamespace) -> None:
+    shapes = bench.roofline_shapes
+    new, seen = shapes.fresh(), [one for one in shapes.wanted() if one.data == "normal"]
+    assert new == shapes.fresh() != shapes.fresh(seed=1)
+    assert 55 <= len({one.name for one in new}) == len(new) <= 70
+    assert not {one.name for one in new} & {one.name for one in seen}
+    for of in ("kind", "dtype"):
+        was, now = (Counter(getattr(one, of) for one in some) for some in (seen, new))
+        assert all(abs(now[key] / len(new) - was[key] / len(seen)) < 0.03 for key in was), of
+    assert all(one.m == one.n == one.k for one in new if one.kind == "square")
+    assert all(not size % 16 for one in new if one.dtype in {"fp8e4m3", "int8"} for size in (one.m, one.n, one.k))
+    odd = sum(one.k % 8 > 0 or one.n % 8 > 0 for one in new) / len(new)
+    assert odd == pytest.approx(sum(one.k % 8 > 0 or one.n % 8 > 0 for one in seen) / len(seen), abs=0.06)
+
+
+def test_all_of_the_fresh_set_is_scored_and_none_of_it_fitted(bench: SimpleNamespace, tmp_path: Path) -> None:
+    report = measured(bench, noise=0.0, todo=bench.roofline_shapes.fresh()) | {"set": "fresh"}
+    assert not bench.roofline_points.is_few(report)
+    part = complete()
+    assert bench.roofline_fit.errors(part, report, held=False) == {}
+    found = bench.roofline_fit.errors(part, report, held=True)["all"]
+    assert len(found) == len(report["points"])
+    assert max(abs(error) for error, _ in found) < 1e-6  # of the very model that it was measured on
+    path = tmp_path / "fresh.json"
+    path.write_text(json.dumps(report), encoding="utf-8")
+    script = [sys.executable, BENCH / "bench_roofline.py", "--fit", path, "--part", "h200"]
+    done = subprocess.run(script, capture_output=True, text=True, check=False, cwd=BENCH.parents[1], timeout=100)
+    assert done.returncode == 2
+    assert "the fresh set is for the score alone" in done.stderr
+    target = tmp_path / "h200.yaml"
+    target.write_text((Path(shelf.__file__).parent / "h200.yaml").read_text(encoding="utf-8"), encoding="utf-8")
+    script = [sys.executable, BENCH / "bench_roofline.py", "--score", path, "--part", "h200", "--into", target]
+    done = subprocess.run(script, capture_output=True, text=True, check=False, cwd=BENCH.parents[1], timeout=100)
+    assert f"({len(found)} held-out shapes)" in done.stdout
+    assert done.returncode == ("targets: met" not in done.stdout)
+    before, after = shelf.load("h200").fitted, parse(target.read_text(encoding="utf-8"), "h200.yaml").fitted
+    assert before is not None
+    assert after is not None
+    assert after.copy_share == 0.875  # measured with the fresh set
+    assert after == replace(before, error_p90=after.error_p90, copy_share=after.copy_share)
+
+
+def test_the_search_finds_the_least_and_computes_again_only_what_changed(bench: SimpleNamespace) -> None:
+    asked: list[str] = []
+
+    def term(name: str, least: float) -> Any:
+        def error(values: dict[str, float]) -> float:
+            asked.append(name)
+            return abs(math.log(values[name] / least))
+
+        return bench.roofline_search.Term(names=(name,), error=error)
+
+    loss = bench.roofline_search.summed([term("a", 3.0), term("b", 0.2)])
+    start = {"a": 1.0, "b": 1.0}
+    assert loss(start) == loss(start)
+    assert asked == ["a", "b"]
+    loss(start | {"a": 2.0})
+    assert asked == ["a", "b", "a"]
+    found = bench.roofline_search.search(start, loss, 30, lambda _: None)
+    assert found == {"a": pytest.approx(3.0, rel=0.02), "b": pytest.approx(0.2, rel=0.02)}
+    kept = bench.roofline_search.search(start, loss, 5, lambda _: None, names=("b",))
+    assert kept["a"] == 1.0
+
+
 def test_the_fit_recovers_a_machine_that_obeys_the_model_on_shapes_it_did_not_see(bench: SimpleNamespace) -> None:
     report = measured(bench)
     part = shelf.load("h200")
@@ -92,7 +161,7 @@ def test_the_fit_recovers_a_machine_that_obeys_the_model_on_shapes_it_did_not_se
 
 def test_what_is_held_out_changes_nothing_in_the_fit(bench: SimpleNamespace) -> None:
     report = measured(bench)
-    assert len(report["points"]) >= bench.roofline_fit.FEW
+    assert len(report["points"]) >= bench.roofline_points.FEW
     other = json.loads(json.dumps(report))
     for point in other["points"]:
         if bench.roofline_shapes.held_out(point["name"]) and point["data"] == "normal":
@@ -119,7 +188,7 @@ def test_the_block_that_is_written_is_read_again_and_the_rest_of_the_file_stays(
 
 def test_few_points_are_never_taken_for_a_score(bench: SimpleNamespace, tmp_path: Path) -> None:
     facts = Path(__file__).parents[1] / "golden" / "h200-gemm-facts.json"
-    assert bench.roofline_fit.is_few(json.loads(facts.read_text()))
+    assert bench.roofline_points.is_few(json.loads(facts.read_text()))
     target = tmp_path / "h200.yaml"
     target.write_text((Path(shelf.__file__).parent / "h200.yaml").read_text(encoding="utf-8"), encoding="utf-8")
     arguments = ["--fit", facts, "--part", "h200", "--rounds", "2", "--into", target]
@@ -141,8 +210,8 @@ def test_the_measuring_half_runs_and_writes_what_the_fit_reads(bench: SimpleName
     done = subprocess.run(script, capture_output=True, text=True, check=False, cwd=BENCH.parents[1], timeout=250)
     assert done.returncode == 0, done.stderr[-2000:]
     report = json.loads(out.read_text())
-    points = bench.roofline_fit.points_of(report)
+    points = bench.roofline_points.points_of(report)
     assert {point.name for point in points} == {"bf16 256x256x256", "bf16 512x512x512"}
     assert all(point.seconds > 0 and point.clock_hertz is None for point in points)
-    assert report["skipped"] == []
+    assert (report["set"], report["skipped"]) == ("first", [])
     assert report["copy_bytes_per_second"] > 0

@@ -22,9 +22,11 @@ FITTED = """fitted:
   tile_clocks: null
   l2_bytes_per_second: null
   hbm_share: 0.9
+  cache_share: null
   copy_share: 0.9
   softness: null
   unaligned: {2: 0.2}
+  older: null
   power: null
   data: {normal: 1.0}
   dtypes:
@@ -103,6 +105,7 @@ def test_nobody_is_called_verified_who_was_never_run() -> None:
     assert shelf.load("mi300x").unknown == ("clock under load", "library's share of the peak", "L2 bandwidth", "power")
 
 
+OLDER = "dtypes: [int8], tiles: [[128, 128]], share: 0.6, tile_clocks: 9, store_clocks: 9, softness: 2"
 BROKEN = [
     ("units: [132, whitepaper]", "units: [132, hearsay]", "units: the source 'hearsay' is none of"),
     ("units: [132, whitepaper]", "units: 132", "units: write [value, source]"),
@@ -118,6 +121,12 @@ BROKEN = [
     ("vendor: nvidia", "vendor: nvidia\ncolour: green", "unknown: colour"),
     ("{normal: 1.0}", "{normal: 1.0, normal: 2.0}", "normal stands twice"),
     ("softness: null", "softness: 0.5", "softness: at least 1"),
+    ("cache_share: null", "cache_share: 1.5", "fitted.cache_share: 1.5 is a share"),
+    ("older: null", f"older: {{{OLDER}, colour: green}}", "fitted.older: unknown: colour"),
+    ("older: null", f"older: {{{OLDER.replace('[int8]', 'int8')}}}", "fitted.older.dtypes: a list is wanted"),
+    ("older: null", f"older: {{{OLDER.replace('int8', 'fp4')}}}", "fitted.older: fp4: not in flops_per_clock"),
+    ("older: null", f"older: {{{OLDER.replace('[[128, 128]]', '[]')}}}", "fitted.older.tiles: a list is wanted"),
+    ("older: null", f"older: {{{OLDER.replace('softness: 2', 'softness: 0.5')}}}", "fitted.older.softness: 0.5 is out"),
     ("topology: switch", "topology: bus", "switch or mesh, not 'bus'"),
     ("hbm_share: 0.", "hbm_share: 1.", "is a share, at most 1"),
     ("clock_hertz: 1.74e+9", "clock_hertz: 2.74e+9", "is above clock_max_hertz"),
