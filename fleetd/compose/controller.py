@@ -13,6 +13,7 @@ import structlog
 
 from fleetd import __version__
 from fleetd.compose.actuators import build_actuator
+from fleetd.compose.certificate import served_certificates
 from fleetd.compose.enrolment import build_enrolment, serve_strangers
 from fleetd.compose.places import state_dir
 from fleetd.compose.shared import prune as prune_shared
@@ -110,7 +111,12 @@ class _Parts:
     @contextmanager
     def metrics(self) -> Iterator[Page]:
         """Serve the page of metrics. Raises PortError."""
-        collectors: list[Collector] = [TurnCollector(self.turn), self.turned_away, BuildCollector(__version__)]
+        collectors: list[Collector] = [
+            TurnCollector(self.turn),
+            self.turned_away,
+            served_certificates(self.config),
+            BuildCollector(__version__),
+        ]
         exporter = Exporter(self.config.exporter.listen, collectors)
         try:
             yield Page(collectors)

@@ -1,4 +1,4 @@
-"""The controller's metrics say where it is that something waits for a human, and of retired hosts only that they are."""
+"""The controller's metrics say where something waits for a human, and of retired hosts only that they are retired."""
 
 import pytest
 from prometheus_client.core import Metric

@@ -1,4 +1,4 @@
-"""The tests that need a real GPU can be run where there is one: on hosts with torch, pytest, and hardly anything else."""
+"""Tests that need a real GPU can be run where there is one: on hosts with torch, pytest, and hardly anything else."""
 
 import os
 import subprocess
