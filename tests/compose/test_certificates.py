@@ -1,4 +1,4 @@
-"""What agents and controllers show of their certificates' lives: an alert has to come before the end, whatever it is."""
+"""What agents and controllers show of their certificates' lives: an alert has to come before the end."""
 
 import asyncio
 import random
@@ -63,11 +63,12 @@ class StillClock:
         return 0.0
 
     async def sleep_s(self, seconds: float) -> None:
+        del seconds
         raise asyncio.CancelledError
 
 
 def test_an_agent_shows_the_life_of_its_own() -> None:
-    renewal = Renewal(Own(), renew=True, clock=StillClock(), rng=random.Random(1), renewed=lambda: None)
+    renewal = Renewal(Own(), renew=True, clock=StillClock(), rng=random.Random(1), renewed=lambda: None)  # noqa: S311 - no secret
     collector = CertificateCollector(renewal, started_at_s=NOW_S)
     assert not [name for name, *_ in values(list(collector.collect())) if "timestamp" in name], "it has not looked yet"
 

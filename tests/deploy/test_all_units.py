@@ -87,7 +87,7 @@ def test_what_stays_open_has_its_reason(unit: Path) -> None:
 
 @pytest.mark.parametrize("unit", [u for u in UNITS if "controller" not in u.name], ids=lambda unit: unit.name)
 def test_nothing_closes_the_devices_that_gpus_and_kernel_log_are(unit: Path) -> None:
-    """A list of allowed devices refuses all others; before systemd 253 ProtectClock brought one (systemd issue 18142)."""
+    """A list of allowed devices refuses all others; before systemd 253 (its issue 18142) ProtectClock brought one."""
     names = {line.partition("=")[0] for line in unit.read_text().splitlines() if line and line[0] not in "#["}
     assert not names & {"ProtectClock", "PrivateDevices", "DeviceAllow", "DevicePolicy"}
     bound = re.findall(r"^CapabilityBoundingSet=(.*)$", unit.read_text(), re.MULTILINE)
