@@ -1,4 +1,4 @@
-"""An envelope that no limit can keep, as nobody published the part's numbers: it is looked at, said, and never enforced."""
+"""An envelope that no limit can keep, as nobody published its numbers: it is looked at, and never enforced."""
 
 from dataclasses import asdict
 from pathlib import Path
@@ -72,9 +72,8 @@ def test_a_budget_is_not_asked_for_by_what_cannot_be_held(tmp_path: Path) -> Non
     budget = Asked()
 
     async def case() -> None:
-        async with governed(
-            tmp_path, start=False, vendor="amd", envelope="mi300x", mode="observe", budget=budget
-        ) as host:  # type: ignore[arg-type]
+        wishes: dict[str, object] = {"envelope": "mi300x", "mode": "observe", "budget": budget}
+        async with governed(tmp_path, start=False, vendor="amd", **wishes) as host:  # type: ignore[arg-type]
             host.inventory = [type(gpu)(**{**asdict(gpu), "sku": "AMD Instinct MI300X"}) for gpu in host.inventory]
             with pytest.raises(RuntimeError, match="enough"):
                 await host.governor.turn()
