@@ -179,8 +179,8 @@ def _show(governor: dict[str, Any] | None, held: dict[str, Any] | None, missing:
     else:
         click.echo(f"governor: at most {governor['allowed']}, envelope {governor['envelope']}", nl=False)
         click.echo(f", set-point: {governor['set_point']}")
-        if why := governor.get("unenforceable"):
-            click.echo(f"governor: this envelope can only be observed: {why}")
+        if only := governor.get("unenforceable"):
+            click.echo(f"governor: this envelope can only be observed: {only}")
         _show_budget(governor.get("budget"))
         for gpu in governor["gpus"]:
             limits = ", ".join(f"{knob} {watts:g} W" for knob, watts in gpu["set_watts"].items()) or "no limit known"
