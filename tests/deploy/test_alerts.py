@@ -8,7 +8,18 @@ import yaml
 
 from fleetd.core.alerts import read
 from fleetd.model.finding import Severity
-from tests.deploy.promql import ALERTS, PROMETHEUS, RECORDS, RULE_FILES, RULE_TESTS, names_in, rules, run
+from fleetd.model.telemetry import FAMILIES
+from tests.deploy.promql import (
+    ALERTS,
+    PROMETHEUS,
+    RECORDS,
+    RULE_FILES,
+    RULE_TESTS,
+    names_in,
+    queries,
+    rules,
+    run,
+)
 
 BASE = "https://fleetd.example/RUNBOOK.md#"
 ON_ABSENCE = {"FleetdControllerDown"}
@@ -121,6 +132,15 @@ def test_prometheus_scrapes_what_the_rules_speak_of(tmp_path: Path) -> None:
         (tmp_path / secret).touch()
     code, said = run("promtool", "check", "config", tmp_path / "prometheus.yml")
     assert code == 0, said
+
+
+def test_what_a_large_fleet_may_leave_out_is_asked_for_by_nobody() -> None:
+    text = (PROMETHEUS / "prometheus.yml").read_text()
+    (regex,) = re.findall(r"^ +# +regex: (fleetd_\S+)$", text, re.MULTILINE)
+    dropped = {f"fleetd_gpu_{f.name}" for f in FAMILIES if re.fullmatch(regex, f"fleetd_gpu_{f.name}")}
+    assert len(dropped) == 4
+    asked = {name for rule in rules() for name in names_in(rule["expr"])}
+    assert not dropped & (asked | {name for _, query in queries() for name in names_in(query)})
 
 
 def test_alertmanager_routes_and_holds_back_as_it_says() -> None:
