@@ -9,12 +9,13 @@ from contextlib import closing
 from itertools import count
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Self
-
-import psycopg
+from typing import TYPE_CHECKING, Any, Self
 
 from fleetd.loopback import free_ports
 from fleetd.stores.place import PgPlace
+
+if TYPE_CHECKING:
+    import psycopg
 
 _OWNER = "postgres"
 READY_SECONDS = 60.0
@@ -106,6 +107,8 @@ class Cluster:
 
     def connect(self, database: str = "postgres") -> "psycopg.Connection[tuple[object, ...]]":
         """A connection to look, or to do harm, with."""
+        import psycopg  # noqa: PLC0415 - whether there is a PostgreSQL is asked where there is no psycopg, too
+
         return psycopg.connect(self.url(database), autocommit=True)
 
     def place(self, *, port: int | None = None) -> PgPlace:

@@ -67,6 +67,7 @@ class Governor:
         released: Callable[[], bool],
         outside: Outside,
         budget: Budget | None = None,
+        unenforceable: str = "",
     ) -> None:
         """Read nothing yet.
 
@@ -81,11 +82,12 @@ class Governor:
             released: whether the agent has let go of the GPUs.
             outside: what else speaks against boost.
             budget: the host's part of the fleet's power budgets; None: it takes part in none.
+            unenforceable: why the envelope lets the GPUs be observed only; "": it can be kept.
         """
         self._config, self._envelope, self._plan, self._read = config, envelope, plan, read
         self._line, self._clock, self._inventory, self._released = line, clock, inventory, released
         self._outside, self._seen = outside, GovernorSeen(envelope)
-        self._budget, self._cap = budget, NO_CAP
+        self._budget, self._cap, self._unenforceable = budget, NO_CAP, unenforceable
         self._states: dict[GpuId, GpuState] = {}
         self._rests = Rests()
         self._arm_due_s = -1.0
@@ -122,7 +124,7 @@ class Governor:
             name: self._plan(gpu.firmware) for name, gpu in parts.items() if self._envelope.is_for(gpu.vendor, gpu.sku)
         }
         if self._budget is not None:
-            self._cap = self._budget.cap([wish_watts(config) for config in configs.values()])
+            self._cap = self._budget.cap([wish_watts(config) for config in configs.values() if config.safe])
         readings = await self._look(configs)
         self._line.beat()  # the first look starts a helper, which takes seconds on a busy host
         await self._arm(configs, parts, readings)
@@ -310,6 +312,7 @@ class Governor:
         return PowerStatus(
             allowed=self._config.mode,
             envelope=self._envelope.name,
+            unenforceable=self._unenforceable,
             set_point=self._set_point,
             lease_live=self._line.live,
             lease_why=self._line.why,

@@ -39,6 +39,11 @@ class Renewal:
         """Renewals that failed, and looks at a file that could not be read."""
 
     @property
+    def begins_at_s(self) -> float | None:
+        """From when on the certificate counts, wall time; None: not known."""
+        return None if self._known is None else self._known.begins_at_s
+
+    @property
     def ends_at_s(self) -> float | None:
         """Until when the certificate counts, wall time; None: not known."""
         return None if self._known is None else self._known.ends_at_s

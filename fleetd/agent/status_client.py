@@ -11,7 +11,7 @@ SOCKET = Path("/run/fleetd/agent.sock")
 ENVIRON = "FLEETD_AGENT_SOCKET"
 """Names another place; for the agent and for whoever asks it."""
 _BYTES_MAX = 4 << 20
-_SCHEMA = "fleetd.agent.status/1"
+SCHEMA = "fleetd.agent.status/1"
 _CONTROL_SCHEMA = "fleetd.agent.control/1"
 
 
@@ -42,7 +42,7 @@ def tell(status: Path, request: dict[str, Any], *, timeout_s: float) -> None:
 
 def ask(path: Path, *, timeout_s: float) -> dict[str, Any]:
     """Return the agent's status document. Raises NoAnswer. Each wait of the few is bounded by `timeout_s`."""
-    return _converse(path, b"", timeout_s, _SCHEMA)
+    return _converse(path, b"", timeout_s, SCHEMA)
 
 
 def _converse(path: Path, request: bytes, timeout_s: float, schema: str) -> dict[str, Any]:

@@ -7,7 +7,7 @@ from typing import Any, TypeVar
 
 import click
 
-from fleetd.agent.status_client import ENVIRON, SOCKET, NoAnswer, ask, default_socket
+from fleetd.agent.status_client import ENVIRON, SCHEMA, SOCKET, NoAnswer, ask, default_socket
 from fleetd.cli.failure import BAD, CANNOT_JUDGE, Failure
 from fleetd.cli.jsonout import write_json
 
@@ -41,7 +41,7 @@ def command(json_path: str | None, socket: Path) -> None:
     try:
         found = ask(socket, timeout_s=_TIMEOUT_S)
     except NoAnswer as error:
-        write_json(json_path, {"readiness": "cannot_tell", "why": str(error)})
+        write_json(json_path, {"schema": SCHEMA, "readiness": "cannot_tell", "why": str(error)})
         raise Failure(str(error), exit_code=CANNOT_JUDGE) from None
     taken = write_json(json_path, found)
     code = _EXIT.get(found["readiness"], CANNOT_JUDGE)

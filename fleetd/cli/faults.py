@@ -1,16 +1,16 @@
 """`fleetd faults`: say what a log or a tool's output says broke, and what a code means. Needs no GPU and no daemon."""
 
-import json
 import sys
 from contextlib import nullcontext
 from dataclasses import asdict
 from importlib import import_module
 from pathlib import Path
-from typing import BinaryIO
+from typing import Any, BinaryIO
 
 import click
 
 from fleetd.cli.failure import BAD, CANNOT_JUDGE, USAGE, Failure
+from fleetd.cli.jsonout import write_json
 from fleetd.config import ConfigError
 from fleetd.config.faults import load_catalogue
 from fleetd.core.faults.catalogue import Catalogue, Entry
@@ -88,8 +88,7 @@ def scan(ctx: click.Context, file: Path, wanted: str, site: Path | None, json_pa
     except OSError as error:
         raise Failure(f"{file}: cannot be read: {error.strerror}", exit_code=CANNOT_JUDGE) from None
     exit_code = _exit_code(result)
-    if json_path is not None:
-        _write(json_path, _json(result, str(file), exit_code))
+    write_json(json_path, _body(result, str(file), exit_code))
     if json_path != "-":
         _print(result)
     ctx.exit(exit_code)
@@ -105,8 +104,7 @@ def explain(code: tuple[str, ...], site: Path | None, json_path: str | None) -> 
     entry = _catalogue(site).find(text)
     if entry is None:
         raise Failure(f"`{text}` is not in the catalogue; a code looks like `nvidia.xid.79`, `xid 79` or `XID79`")
-    if json_path is not None:
-        _write(json_path, json.dumps({"schema": "fleetd.faults.entry/1", **_entry_fields(entry)}, indent=2) + "\n")
+    write_json(json_path, {"schema": "fleetd.faults.entry/1", **_entry_fields(entry)})
     if json_path != "-":
         for name, value in _entry_fields(entry).items():
             if value not in (None, (), [], ""):
@@ -163,8 +161,8 @@ def _finding_fields(finding: Finding) -> dict[str, object]:
     return fields
 
 
-def _json(result: ScanResult, file: str, exit_code: int) -> str:
-    body = {
+def _body(result: ScanResult, file: str, exit_code: int) -> dict[str, Any]:
+    return {
         "schema": SCHEMA,
         "file": file,
         "format": result.format,
@@ -176,7 +174,6 @@ def _json(result: ScanResult, file: str, exit_code: int) -> str:
         "unrecognised_total": result.unrecognised_total,
         "notes": result.notes,
     }
-    return json.dumps(body, indent=2) + "\n"
 
 
 def _entry_fields(entry: Entry) -> dict[str, object]:
@@ -224,13 +221,3 @@ def _print(result: ScanResult) -> None:
     else:
         assert result.action is not None  # noqa: S101 - exactly one of the two is there
         click.echo(f"to do: {result.action.value}")
-
-
-def _write(json_path: str, text: str) -> None:
-    if json_path == "-":
-        click.echo(text, nl=False)
-        return
-    try:
-        Path(json_path).write_text(text, encoding="utf-8")
-    except OSError as error:
-        raise Failure(f"cannot write {json_path}: {error.strerror}; give --json a path that can be written") from None

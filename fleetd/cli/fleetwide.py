@@ -98,7 +98,7 @@ def show_incident(desk: DeskConfig, name: str, json_path: str | None) -> None:
         raise Failure(f"no incident `{name}` is open; `fleetd incident list` shows those that are", exit_code=BAD)
     hosts = ask(desk, lambda client: client.hosts())
     charged = [host.name for host in hosts if any(charge.key == found.key for charge in host.charges)]
-    if write_json(json_path, {**msgspec.to_builtins(found), "charged": charged}):
+    if write_json(json_path, {"schema": "fleetd.incident/1", **msgspec.to_builtins(found), "charged": charged}):
         return
     click.echo(_incident(found))
     click.echo(f"hosts in it: {found.hosts_total}; charged and not held: {', '.join(charged) or 'none'}")
@@ -116,7 +116,7 @@ def close(desk: DeskConfig, name: str, reason: str, json_path: str | None, *, ac
 
 
 def _show(record: FleetRecord, lines: Line, json_path: str | None) -> None:
-    if not write_json(json_path, msgspec.to_builtins(record)):
+    if not write_json(json_path, {"schema": "fleetd.fleet/1", **msgspec.to_builtins(record)}):
         for line in lines(record):
             click.echo(line)
 

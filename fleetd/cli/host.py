@@ -30,7 +30,7 @@ def command() -> None:
 def list_hosts(desk: DeskConfig, json_path: str | None) -> None:
     """List all hosts: state, GPUs, holds, why."""
     hosts = ask(desk, lambda client: client.hosts())
-    if write_json(json_path, [msgspec.to_builtins(host) for host in hosts]):
+    if write_json(json_path, {"schema": "fleetd.hosts/1", "hosts": [msgspec.to_builtins(host) for host in hosts]}):
         return
     listed = tables.table("host", "state", "since", "GPUs", "holds", "why")
     for host in hosts:
@@ -48,6 +48,7 @@ def show(desk: DeskConfig, name: str, json_path: str | None) -> None:
     """Show one host: GPUs, holds with their evidence, latest samples, newest findings."""
     host, samples, findings = ask(desk, lambda client: client.host(HostName(name)))
     body = {
+        "schema": "fleetd.host.show/1",
         "host": msgspec.to_builtins(host),
         "samples": [msgspec.to_builtins(sample) for sample in samples],
         "findings": [msgspec.to_builtins(finding) for finding in findings],
@@ -168,7 +169,8 @@ def retire(desk: DeskConfig, name: str, reason: str, json_path: str | None) -> N
 def explain(desk: DeskConfig, name: str, json_path: str | None) -> None:
     """Say step by step why a host is where it is: its newest steps; `fleetd audit --host NAME --everything` has all."""
     steps = ask(desk, lambda client: client.explain(HostName(name)))
-    if write_json(json_path, [{"at_s": at_s, "why": why} for at_s, why in steps]):
+    told = [{"at_s": at_s, "why": why} for at_s, why in steps]
+    if write_json(json_path, {"schema": "fleetd.host.explain/1", "steps": told}):
         return
     for at_s, why in steps:
         tables.show(f"{utc(at_s)}  {why}")
@@ -182,7 +184,7 @@ def leaves_by(hold: Hold) -> str:
 
 
 def _changed(host: Host, json_path: str | None) -> None:
-    if not write_json(json_path, msgspec.to_builtins(host)):
+    if not write_json(json_path, {"schema": "fleetd.host/1", **msgspec.to_builtins(host)}):
         tables.show(f"{host.name}: {host.state}: {host.why}")
 
 

@@ -34,5 +34,5 @@ def ended(desk: DeskConfig, host: str, job: str, ran_seconds: float, json_path: 
     if not math.isfinite(ran_seconds):
         raise Failure("job ended: --ran must be a number of seconds")
     found = ask(desk, lambda client: client.job_ended(HostName(host), job, ok=ok, ran_seconds=ran_seconds))
-    if not write_json(json_path, msgspec.to_builtins(found)):
+    if not write_json(json_path, {"schema": "fleetd.host/1", **msgspec.to_builtins(found)}):
         click.echo(f"{found.name} is {found.state}: noted that job {job} {'ended well' if ok else 'failed'}")

@@ -104,7 +104,7 @@ def log(path: Path, limit: int, json_path: str | None) -> None:
         {"at_s": a.at_s, "what": a.what, "host": a.host, "who": a.who, "refused": a.refused, "why": a.why}
         for a in found
     ]
-    if write_json(json_path, rows):
+    if write_json(json_path, {"schema": "fleetd.pki.log/1", "attempts": rows}):
         return
     for a in found:
         click.echo(f"{utc(a.at_s)} {'REFUSED ' if a.refused else ''}{a.what} {a.host} by {a.who}: {a.why}")

@@ -16,6 +16,7 @@ from fleetd.config.envelope import EnvelopeDocument, envelope_path, read_envelop
 from fleetd.core.power.buckets import Buckets
 from fleetd.core.power.checker import TOLERANCE, check_buckets, log_spaced
 from fleetd.core.power.compiler import Infeasible, compile_envelope
+from fleetd.core.power.keeping import keeping
 from fleetd.core.power.ladder import Rung, Sight, ladder
 
 SCHEMA = "fleetd.power.check/1"
@@ -128,6 +129,7 @@ def _result(document: EnvelopeDocument, buckets: Buckets, rungs: list[Rung]) -> 
         "safe_cap_watts": envelope.safe_cap_watts,
         "lowest_draw_watts": envelope.lowest_draw_watts,
         "sustained_watts": buckets.sustained_watts,
+        "unenforceable": keeping(envelope).why,
         "buckets": [
             {"name": b.name, "rate_watts": b.rate_watts, "depth_joules": b.depth_joules} for b in buckets.buckets
         ],
@@ -175,6 +177,8 @@ def show(document: EnvelopeDocument, buckets: Buckets, rungs: list[Rung]) -> Non
         f"\nsafe cap: {envelope.safe_cap_watts:g} W, within every bucket with no software running"
         f"\ndraw at the lowest clock: {says}"
     )
+    if why := keeping(envelope).why:
+        console.print(Text(f"`power: {{mode: observe}}` only: {why}", style="bold"))
 
 
 def _ladder(rungs: list[Rung], reasons: list[str]) -> Table:

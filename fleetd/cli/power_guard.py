@@ -90,6 +90,7 @@ class _Governor(TypedDict):
     allowed: str
     envelope: str
     set_point: str
+    unenforceable: NotRequired[str]
     gpus: list[_Gpu]
     tbp_watts: NotRequired[float]
     budget: NotRequired[_Budget | None]
@@ -178,6 +179,8 @@ def _show(governor: dict[str, Any] | None, held: dict[str, Any] | None, missing:
     else:
         click.echo(f"governor: at most {governor['allowed']}, envelope {governor['envelope']}", nl=False)
         click.echo(f", set-point: {governor['set_point']}")
+        if only := governor.get("unenforceable"):
+            click.echo(f"governor: this envelope can only be observed: {only}")
         _show_budget(governor.get("budget"))
         for gpu in governor["gpus"]:
             limits = ", ".join(f"{knob} {watts:g} W" for knob, watts in gpu["set_watts"].items()) or "no limit known"

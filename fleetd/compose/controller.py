@@ -13,11 +13,12 @@ import structlog
 
 from fleetd import __version__
 from fleetd.compose.actuators import build_actuator
+from fleetd.compose.certificate import served_certificates
 from fleetd.compose.enrolment import build_enrolment, serve_strangers
 from fleetd.compose.places import state_dir
 from fleetd.compose.shared import prune as prune_shared
 from fleetd.compose.shared import seat_of
-from fleetd.compose.sign_of_life import sign_of_life
+from fleetd.compose.sign_of_life import SignOfLife, judge_stuck
 from fleetd.compose.turned_away import TurnedAwayCollector
 from fleetd.config import load_policy
 from fleetd.config.files import ControllerConfig
@@ -89,6 +90,7 @@ class _Parts:
         self.clock = RealClock()
         self.systemd = Systemd(os.environ)
         self.turn = Turn()
+        self.life = SignOfLife(self.systemd, self.clock, stuck=lambda: judge_stuck(self.turn, self.clock))
         self.turned_away = TurnedAwayCollector(started_at_s=self.clock.wall_s())
 
     def controller(self, store: Store) -> Controller:
@@ -110,8 +112,13 @@ class _Parts:
     @contextmanager
     def metrics(self) -> Iterator[Page]:
         """Serve the page of metrics. Raises PortError."""
-        collectors: list[Collector] = [TurnCollector(self.turn), self.turned_away, BuildCollector(__version__)]
-        exporter = Exporter(self.config.exporter.listen, collectors)
+        collectors: list[Collector] = [
+            TurnCollector(self.turn),
+            self.turned_away,
+            served_certificates(self.config),
+            BuildCollector(__version__),
+        ]
+        exporter = Exporter(self.config.exporter.listen, collectors, trouble=self.life.trouble)
         try:
             yield Page(collectors)
         finally:
@@ -128,7 +135,7 @@ class _Parts:
         server = await serve(
             self.config.server, agents=AgentsOfTurn(self.turn), desk=desk, clock=self.clock, identity=enrolment
         )
-        running = [server.wait(), sign_of_life(self.systemd, self.clock), *(one.wait() for one in web)]
+        running = [server.wait(), self.life.run(), *(one.wait() for one in web)]
         strangers = await serve_strangers(self.config, enrolment, self.clock)
         self.turned_away.server, self.turned_away.strangers = server, strangers
         if strangers is not None:

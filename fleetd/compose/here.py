@@ -7,8 +7,8 @@ from fleetd.actuators.config import KubernetesConfig, WebhookConfig
 from fleetd.actuators.http import read_secret, read_token
 from fleetd.actuators.webhook import SECRET_MIN_BYTES
 from fleetd.compose.places import state_dir
+from fleetd.compose.power import usable_envelope
 from fleetd.config import ConfigError, load_policy
-from fleetd.config.envelope import envelope_path, read_envelope
 from fleetd.config.files import AgentConfig, ControllerConfig
 from fleetd.config.power_tree import load_power_tree
 from fleetd.config.setpoint import load_setpoint
@@ -35,7 +35,7 @@ def _agent(config: AgentConfig) -> Iterator[Callable[[], object]]:
     yield lambda: state_dir(config.state_dir)
     yield from _tls(config.uplink.tls, "uplink")
     if (envelope := config.power.envelope) is not None:
-        yield lambda: read_envelope(envelope_path(envelope))
+        yield lambda: usable_envelope(config.power, envelope)
     if (point := config.power.set_point) is not None:
         yield lambda: load_setpoint(point)
 

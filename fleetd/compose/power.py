@@ -1,6 +1,6 @@
 """The governor's wiring: envelope and set-point from files, limits from the devices, writes to the power guard."""
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
 
 import structlog
@@ -12,8 +12,8 @@ from fleetd.agent.power_outside import PowerOutside
 from fleetd.config.envelope import envelope_path, read_envelope
 from fleetd.config.setpoint import load_setpoint
 from fleetd.config.strict import ConfigError
-from fleetd.core.power.compiler import Infeasible, compile_envelope
-from fleetd.core.power.govern import GovernConfig, boost_limits, safe_limits
+from fleetd.core.power.govern import GovernConfig, boost_limits
+from fleetd.core.power.keeping import Kept, keeping
 from fleetd.core.power.modes import Mode, ModeConfig
 from fleetd.core.power.setpoint import SetPoint, lapsed
 from fleetd.devices.guard_line import GuardLine
@@ -35,7 +35,16 @@ PLAUSIBLE_RATIO = 2.0
 class Planner:
     """What holds for a GPU now. The set-point's file is read again when it has changed."""
 
-    def __init__(self, config: GovernorConfig, envelope: Envelope, *, sustained_watts: float, clock: Clock) -> None:
+    def __init__(
+        self,
+        config: GovernorConfig,
+        envelope: Envelope,
+        *,
+        sustained_watts: float,
+        safe: Mapping[str, float],
+        clock: Clock,
+    ) -> None:
+        """`safe`: limits of the safe cap, by knob; empty where there are none, and nothing may be written then."""
         self._config, self._envelope, self._clock = config, envelope, clock
         self._sustained_watts = sustained_watts
         self._point: tuple[object, SetPoint | str] | None = None
@@ -46,8 +55,7 @@ class Planner:
             temperature_max_celsius=config.temperature_max_celsius,
             settle_s=config.settle_seconds,
         )
-        self._safe = safe_limits(envelope)
-
+        self._safe = dict(safe)
         self._known: tuple[object, dict[str | None, GovernConfig]] = (None, {})
 
     def __call__(self, firmware: str | None) -> GovernConfig:
@@ -92,6 +100,20 @@ class Planner:
             return None, str(error)
 
 
+def usable_envelope(config: GovernorConfig, name: str) -> tuple[Envelope, Kept]:
+    """Read the envelope of a configuration, and whether it can be kept.
+
+    Raises:
+        ConfigError: it cannot be read; or it cannot be kept, and `mode` wants it to be.
+    """
+    path = envelope_path(name)
+    envelope = read_envelope(path).envelope
+    kept = keeping(envelope)
+    if kept.why and config.mode != Mode.OBSERVE.value:
+        raise ConfigError(path, None, f"refused: {kept.why}; `power: {{mode: observe}}` looks at it only")
+    return envelope, kept
+
+
 def build_governor(
     config: GovernorConfig,
     devices: object,
@@ -107,20 +129,16 @@ def build_governor(
     `outside`: what else speaks against boost; None: nothing is heard. `budget`: the host's part of power budgets.
 
     Raises:
-        ConfigError: the envelope cannot be read, or its part cannot keep it.
+        ConfigError: the envelope cannot be read, or no limit can keep it and `mode` wants more than `observe`.
     """
     if config.envelope is None:
         return None
     if not isinstance(devices, HelperDevices):
         _log.warning("power_not_governed", why="simulated GPUs have no limits; `power: envelope` is without effect")
         return None
-    path = envelope_path(config.envelope)
-    envelope = read_envelope(path).envelope
-    try:
-        sustained_watts = compile_envelope(envelope).sustained_watts
-        safe_limits(envelope)
-    except (Infeasible, ValueError) as error:
-        raise ConfigError(path, None, f"refused: {error}") from error
+    envelope, kept = usable_envelope(config, config.envelope)
+    if kept.why:
+        _log.warning("power_envelope_only_observed", envelope=envelope.name, why=kept.why)
 
     async def read(*, energy: bool = False, samples: Collection[GpuId] = ()) -> Sequence[PowerReading]:
         return await devices.power(energy=energy, samples=samples)
@@ -128,7 +146,7 @@ def build_governor(
     return Governor(
         config=config,
         envelope=envelope,
-        plan=Planner(config, envelope, sustained_watts=sustained_watts, clock=clock),
+        plan=Planner(config, envelope, sustained_watts=kept.sustained_watts, safe=kept.safe, clock=clock),
         read=read,
         line=GuardLine(config.guard, clock=clock, beat_max_s=BEAT_INTERVALS * config.interval_s),
         clock=clock,
@@ -136,4 +154,5 @@ def build_governor(
         released=released,
         outside=outside or PowerOutside(),
         budget=budget,
+        unenforceable=kept.why,
     )

@@ -20,7 +20,7 @@ from fleetd.controller.power_config import BudgetConfig
 from fleetd.controller.scheduler_watch import SchedulerWatchConfig
 from fleetd.core.detect_config import DetectConfig
 from fleetd.devices.config import DevicesConfig
-from fleetd.exporter.config import AgentExporterConfig, ExporterConfig
+from fleetd.exporter.config import AgentExporterConfig, ControllerExporterConfig
 from fleetd.model.host import Place
 from fleetd.stores.place import PgPlace
 from fleetd.stores.retention import RetentionConfig
@@ -97,7 +97,7 @@ class ControllerConfig:
     server: ServerConfig
     enrolment: EnrolmentConfig | None = None
     """The controller signs its agents' certificates; null: the site's CA does."""
-    exporter: ExporterConfig = field(default_factory=ExporterConfig)
+    exporter: ControllerExporterConfig = field(default_factory=ControllerExporterConfig)
     web: WebConfig | None = None
     """The HTTP API and the page; null: neither is served."""
 

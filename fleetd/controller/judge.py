@@ -87,6 +87,8 @@ class Judge:
         self.store_errors_total = 0
         self.store_trouble = ""
         """What the ledger said when it refused last; "": it has not since it was written last."""
+        self.deciding_since_s: float | None = None
+        """Elapsed time at which the batch in hand was begun; None: none is."""
 
     @property
     def hosts(self) -> Mapping[HostName, Host]:
@@ -159,6 +161,7 @@ class Judge:
                 batch = [await self._queue.get()]
                 while len(batch) < BATCH_MAX and not self._queue.empty():
                     batch.append(self._queue.get_nowait())
+                self.deciding_since_s = self._clock.elapsed_s()
                 try:
                     await self._decide(batch)
                 except NotJudge:
@@ -169,6 +172,7 @@ class Judge:
                     self.store_errors_total += 1
                     _log.error("the ledger refused; nothing was decided", events=len(batch), error=str(error))
                     _refuse(batch, StoreError(str(error)))
+                self.deciding_since_s = None
         finally:
             self._over = True
             while not self._queue.empty():

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
+from fleetd.controller.area_metrics import area_metrics
 from fleetd.controller.controller import Controller
 from fleetd.controller.turn import Turn
 from fleetd.core.invariants import EARLIER
@@ -30,7 +31,10 @@ class TurnCollector(Collector):
 
 
 class ControllerCollector(Collector):
-    """What a fleet's dashboard needs of the controller. Label sets are bounded by the number of hosts and states."""
+    """What a fleet's dashboard needs of the controller.
+
+    Label sets are bounded by the number of hosts that are not retired, of states, and of areas.
+    """
 
     def __init__(self, controller: Controller) -> None:
         self._controller = controller
@@ -52,6 +56,7 @@ class ControllerCollector(Collector):
         state_of = GaugeMetricFamily("fleetd_host_state", "1 for the state a host is in.", labels=["host", "state"])
         holds = GaugeMetricFamily("fleetd_host_holds", "Holds on a host.", labels=["host"])
         link = GaugeMetricFamily("fleetd_host_connected", "1 while the agent of a host is connected.", labels=["host"])
+        hosts = [host for host in hosts if host.state is not Lifecycle.RETIRED]  # counted above, and gone otherwise
         for host in hosts:
             state_of.add_metric([host.name, host.state.value], 1)
             holds.add_metric([host.name], len(host.holds))
@@ -66,19 +71,12 @@ class ControllerCollector(Collector):
         for host_name, gpu, fault_class in sorted(blamed):
             culprit.add_metric([host_name, gpu, fault_class], 1)
         yield culprit
+        yield from area_metrics(hosts, judge.fleet, judge.record)
 
     def _work(self) -> Iterator[Metric]:
         judge, dispatcher, intake = self._controller.judge, self._controller.dispatcher, self._controller.intake
-        record = judge.record
-        for name, help_text, number in (
-            ("fleetd_budget_tripped", "Budgets that withhold quarantines until a human re-arms them.", record.tripped),
-            ("fleetd_incidents_open", "Open incidents.", record.incidents),
-        ):
-            yield GaugeMetricFamily(name, help_text, value=len(number))
-        stopped = float(record.stopped is not None)
+        stopped = float(judge.record.stopped is not None)
         yield GaugeMetricFamily("fleetd_automation_stopped", "1 while the kill switch is on.", value=stopped)
-        charged = sum(bool(host.charges) for host in list(judge.hosts.values()))
-        yield GaugeMetricFamily("fleetd_hosts_charged", "Hosts whose quarantine is withheld.", value=charged)
         earlier = sum(any(hold.owner == EARLIER for hold in host.holds) for host in list(judge.hosts.values()))
         text = "Hosts that the scheduler keeps closed for an order of an earlier ledger."
         yield GaugeMetricFamily("fleetd_hosts_held_by_earlier", text, value=earlier)

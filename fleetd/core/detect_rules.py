@@ -121,11 +121,12 @@ def memory_repair(sample: GpuSample, _notes: Notes, _config: DetectConfig) -> It
 def throttling(sample: GpuSample, notes: Notes, config: DetectConfig) -> Iterator[Seen]:
     """Power brake and heat, by their share of the time: of the present bits, or of the driver's own clocks of it."""
     window_s = config.window_seconds
-    for code, now, reasons, at_least, what in (
-        (POWER_BRAKE, sample.throttle_power_brake_ratio, _BRAKE, config.power_brake_share, "the power brake is on"),
-        (THERMAL, sample.throttle_thermal_ratio, _HEAT, config.thermal_share, "heat lowers the clocks"),
+    for code, reasons, at_least, what in (
+        (POWER_BRAKE, _BRAKE, config.power_brake_share, "the power brake is on"),
+        (THERMAL, _HEAT, config.thermal_share, "heat lowers the clocks"),
     ):
-        bits = notes.share(code, _is(now), at_least=at_least, within_s=window_s)
+        now = _is(_total(sample.throttle_active_ratio, reasons))
+        bits = notes.share(code, now, at_least=at_least, within_s=window_s)
         seconds = _total(sample.throttle_seconds_total, reasons)
         clock = notes.count(f"{code}.seconds", seconds, at_least=at_least * window_s, within_s=window_s)
         verdict = worst(bits, clock)

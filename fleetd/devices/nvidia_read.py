@@ -88,9 +88,6 @@ def quick(nvml: Any, calls: Calls) -> dict[str, Number]:
         "memory_used_bytes": scaled(memory and memory.used, bits=64),
         "memory_reserved_bytes": scaled(memory and memory.reserved, bits=64),
         "memory_total_bytes": scaled(memory and memory.total, bits=64),
-        "throttle_power_ratio": _bit(reasons, 0x4),
-        "throttle_thermal_ratio": _bit(reasons, 0x20 | 0x40),
-        "throttle_power_brake_ratio": _bit(reasons, 0x80),
         "throttle_active_ratio": [(name, float(bool(reasons & bit))) for name, bit in _REASONS.items()]
         if reasons is not None
         else [],
@@ -174,10 +171,6 @@ def _memory_of(processes: Any) -> float | None:
     """Memory of all processes; None while the driver does not say it of one (MIG, or no permission)."""
     sizes = [process.usedGpuMemory for process in processes]
     return None if None in sizes else float(sum(sizes))
-
-
-def _bit(reasons: Any, mask: int) -> float | None:
-    return None if reasons is None else float(bool(reasons & mask))
 
 
 class Gpm:

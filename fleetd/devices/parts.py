@@ -21,8 +21,8 @@ _AMD_ABSENT = (
     *("memory_reserved_bytes", "ecc_enabled_ratio", "recovery_action"),
     *("pcie_receive_bytes_per_second", "pcie_transmit_bytes_per_second"),
     *(metric.name for metric in METRICS if metric.name.startswith("row_remap_")),
-    *("throttle_power_ratio", "throttle_thermal_ratio", "throttle_power_brake_ratio", "throttle_active_ratio"),
     *("fabric_link_crc_errors_total", "fabric_link_replay_errors_total", "fabric_link_recovery_errors_total"),
+    "throttle_active_ratio",
 )
 
 

@@ -12,7 +12,7 @@ COMPAT = ("dcgm",)
 class ExporterConfig:
     """Where Prometheus finds the metrics."""
 
-    listen: str = "127.0.0.1:9466"
+    listen: str
     """`ADDRESS:PORT`, IPv6 in brackets. Metrics are served without authentication: beyond loopback they are readable
     by everybody who reaches the port. Port 0: any free one."""
 
@@ -25,6 +25,7 @@ class ExporterConfig:
 class AgentExporterConfig(ExporterConfig):
     """Where Prometheus finds an agent's metrics; its GPUs may be served under further names."""
 
+    listen: str = "127.0.0.1:9466"
     compat: str | None = None
     """`dcgm`: also under the names, labels and units of dcgm-exporter, for NVIDIA and AMD; None: fleetd's own only."""
 
@@ -35,6 +36,13 @@ class AgentExporterConfig(ExporterConfig):
             raise ValueError(
                 f"compat: {self.compat!r} is none of {', '.join(COMPAT)}; remove it for fleetd's names only"
             )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ControllerExporterConfig(ExporterConfig):
+    """Where Prometheus finds a controller's metrics: by default beside an agent's, as both may run on one host."""
+
+    listen: str = "127.0.0.1:9467"
 
 
 def parse_listen(listen: str) -> tuple[str, int]:

@@ -30,6 +30,11 @@ class PowerCollector:
         yield from _swings(status.gpus)
         gauges = (
             ("lease_live", "1 while the power guard lets limits above the safe cap stand, else 0.", status.lease_live),
+            (
+                "envelope_enforceable",
+                "1 when limits can keep the envelope, 0 when it can only be observed.",
+                not status.unenforceable,
+            ),
             ("guard_program_replaced", "1 while the guard that runs is not the one on disk.", status.program_replaced),
         )
         for name, text, value in gauges:

@@ -23,15 +23,31 @@ _REQUESTS_MAX = 8
 """Scrapes served side by side; one more is turned away at once, so that slow readers cannot pile threads up."""
 _REQUEST_S = 10.0
 """A client that has not sent its request and taken the answer by then is hung up on, however busy it looks."""
+HEALTH = "/healthz"
+"""Where it is said whether the process lives, as Kubernetes asks."""
 _PAUSE_S = 0.5
 """Between two looks for clients while there are no descriptors left for any."""
 
 
 class Exporter:
-    """Serves collectors at `/metrics` (any path answers). It starts at once; `close` ends it."""
+    """Serves collectors at `/metrics`, and a word at `/healthz`. It starts at once; `close` ends it."""
 
-    def __init__(self, listen: str, collectors: Sequence[Collector], *, request_s: float = _REQUEST_S) -> None:
-        """Listen and serve. Raises PortError when the address cannot be had, ValueError when it is none."""
+    def __init__(
+        self,
+        listen: str,
+        collectors: Sequence[Collector],
+        *,
+        request_s: float = _REQUEST_S,
+        trouble: Callable[[], str] = str,
+    ) -> None:
+        """Listen and serve. Raises PortError when the address cannot be had, ValueError when it is none.
+
+        Args:
+            listen: `ADDRESS:PORT`.
+            collectors: what is served; any path but `/healthz` has it.
+            request_s: after which a client is hung up on.
+            trouble: asked on a thread: why the process had better be started anew; "": it lives.
+        """
         host, port = parse_listen(listen)
         # No registry: two agents in one process must not see each other's metrics.
         page = Page([*collectors, ProcessCollector(registry=None)])
@@ -40,7 +56,7 @@ class Exporter:
         except OSError as error:
             advice = "stop what listens there, or set another `listen`"
             raise PortError(f"metrics cannot be served on {listen}: {error.strerror}; {advice}") from error
-        self._server.set_app(_app(page))
+        self._server.set_app(_app(page, trouble))
         self._server.timeout = 0  # a client that has gone again is not waited for
         self._ends, self._end = socket.socketpair()
         self._either = selectors.DefaultSelector()
@@ -144,13 +160,19 @@ class _Handler(WSGIRequestHandler):
         """A scrape a second is no event for the log."""
 
 
-def _app(page: Page) -> Callable[[dict[str, Any], Callable[..., Any]], Iterable[bytes]]:
+def _app(page: Page, trouble: Callable[[], str]) -> Callable[[dict[str, Any], Callable[..., Any]], Iterable[bytes]]:
     """The WSGI application: GET gives the page, in the format and encoding that the client asks for."""
 
     def app(environ: dict[str, Any], start_response: Callable[..., Any]) -> Iterable[bytes]:
         if environ["REQUEST_METHOD"] not in {"GET", "HEAD"}:
             start_response("405 Method Not Allowed", [("Allow", "GET, HEAD")])
             return [b""]
+        if environ["PATH_INFO"] == HEALTH:
+            why = trouble()
+            body = f"{why or 'alive'}\n".encode()
+            headers = [("Content-Type", "text/plain; charset=utf-8"), ("Content-Length", str(len(body)))]
+            start_response("503 Service Unavailable" if why else "200 OK", headers)
+            return [] if environ["REQUEST_METHOD"] == "HEAD" else [body]
         content_type = negotiate(environ.get("HTTP_ACCEPT", ""))
         body = page.text(content_type).encode()
         headers = [("Content-Type", content_type)]

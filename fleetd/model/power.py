@@ -167,6 +167,8 @@ class PowerStatus:
     drift_total: Mapping[str, int] = field(default_factory=dict)
     """By writer."""
     tbp_watts: float = 0.0
+    unenforceable: str = ""
+    """Why the envelope can only be looked at, so that `safe` and `boost` are refused; "": it can be kept."""
     budget: LeaseStatus | None = None
     """The host's part of the fleet's power budgets; None: it takes part in none."""
     windows: Sequence[WindowShown] = ()

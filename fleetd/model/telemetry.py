@@ -172,11 +172,6 @@ class GpuSample:
         "gauge", "Fabric traffic from the GPU over all links, mean between two readings."
     )
 
-    # what lowers the clocks now
-    throttle_power_ratio: float | None = _metric("gauge", "1 while a power limit lowers the clocks, else 0.")
-    throttle_thermal_ratio: float | None = _metric("gauge", "1 while temperature lowers the clocks, else 0.")
-    throttle_power_brake_ratio: float | None = _metric("gauge", "1 while the hardware power brake is on, else 0.")
-
     # families
     throttle_active_ratio: Labelled = _family("gauge", "reason", "1 while this reason lowers the clocks, else 0.")
     throttle_seconds_total: Labelled = _family(

@@ -12,7 +12,7 @@ from enum import StrEnum
 
 from fleetd.model.host import Gpu
 from fleetd.model.ids import GpuId, HostName
-from fleetd.model.telemetry import GpuSample
+from fleetd.model.telemetry import GpuSample, Labelled
 from fleetd.ports import Clock, DeviceError
 
 _POWER_LIMIT_WATTS = 700.0
@@ -135,10 +135,16 @@ class SimGpu:
             row_remap_pending_ratio=1.0 if self._uncorrected else 0.0,
             row_remap_failed_ratio=0.0,
             pcie_replay_total=0.0,
-            throttle_power_ratio=0.0,
-            throttle_thermal_ratio=1.0 if hot else 0.0,
-            throttle_power_brake_ratio=1.0 if braked else 0.0,
+            throttle_active_ratio=_THROTTLED[hot, braked],
         )
+
+
+_THROTTLED: Mapping[tuple[bool, bool], Labelled] = {
+    (hot, braked): (("power_cap", 0.0), ("hardware_thermal", float(hot)), ("power_brake", float(braked)))
+    for hot in (False, True)
+    for braked in (False, True)
+}
+"""What lowers the clocks, by whether it is hot and braked: of thousands of parts each reading shares one of four."""
 
 
 def parts(*, host: HostName, gpus: int, seed: int) -> list[SimGpu]:

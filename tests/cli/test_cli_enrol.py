@@ -173,7 +173,7 @@ def test_and_by_hand_on_the_controllers_machine_where_the_audit_is(site: Site, t
     enrolled = site.enrol("", *own, "--token", str(token))
     assert enrolled.exit_code == 0, enrolled.output
     audit = site.run("pki", "log", "--config", str(site.controller), "--json", "-", person=None)
-    rows = [row for row in json.loads(audit.stdout) if row["host"] == "gpu-009"]
+    rows = [row for row in json.loads(audit.stdout)["attempts"] if row["host"] == "gpu-009"]
     assert [(row["what"], row["refused"]) for row in rows] == [("enrol", False), ("token", False)]
     assert rows[1]["who"].endswith("@controller")
     assert rows[1]["why"] == "by hand"

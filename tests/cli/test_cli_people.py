@@ -113,7 +113,7 @@ def test_a_day_of_an_operator(run: Run) -> None:
     assert run("automation", "resume", "--reason", "done").stdout == "automation is running\n"
     assert run("budget", "rearm", "--reason", "looked").stdout == "no budget has tripped\n"
     assert run("budget", "rearm", "--reason", "again").exit_code == 1
-    listed = json.loads(run("host", "list", "--json", "-").stdout)
+    listed = json.loads(run("host", "list", "--json", "-").stdout)["hosts"]
     assert [host["state"] for host in listed] == ["probation", "quarantined"]  # h02 was judged anew
 
     ended = run("job", "ended", "h01", "4711", "--failed", "--ran", "12.5")

@@ -26,9 +26,7 @@ BUSY = GpuSample(
     sm_clock_hertz=1.7e9,
     sm_clock_max_hertz=1.98e9,
     sm_active_ratio=0.9,
-    throttle_active_ratio=(("power_cap", 0.0),),
-    throttle_power_brake_ratio=0.0,
-    throttle_thermal_ratio=0.0,
+    throttle_active_ratio=(("power_cap", 0.0), ("hardware_thermal", 0.0), ("power_brake", 0.0)),
     ecc_corrected_total=4.0,
     ecc_uncorrected_total=0.0,
     row_remap_failed_ratio=0.0,
@@ -106,8 +104,8 @@ def test_every_code_is_in_the_fault_catalogue() -> None:
         (codes.REMAP_PENDING, 1, {"row_remap_pending_ratio": 1.0}),
         (codes.BAD_PAGES_PENDING, 1, {"bad_pages_pending": 2.0}),
         (codes.RECOVERY, 1, {"recovery_action": 1.0}),
-        (codes.POWER_BRAKE, 5, {"throttle_power_brake_ratio": 1.0}),
-        (codes.THERMAL, 10, {"throttle_thermal_ratio": 1.0}),
+        (codes.POWER_BRAKE, 5, {"throttle_active_ratio": (("power_cap", 0.0), ("power_brake", 1.0))}),
+        (codes.THERMAL, 10, {"throttle_active_ratio": (("software_thermal", 0.0), ("hardware_thermal", 1.0))}),
         (codes.CLOCK_STUCK, 62, {"sm_clock_hertz": 0.3e9}),
         (codes.PCIE_DEGRADED, 62, {"pcie_link_width": 8.0}),
         (codes.PCIE_DEGRADED, 62, {"pcie_link_generation": 1.0}),
@@ -124,8 +122,8 @@ def test_a_condition_is_told_once_in_time_and_over_after_proof(
     assert bench.run(300, **changes) == [], "it is not told again while it lasts"
     assert standing(bench.state) == ((G0, code, bench.raised[0].began_at_s),)
     assert bench.raised[0].why
-    unread = {name: None for name in changes if "fabric" not in name}
-    bench.run(600, **unread, fabric_link_up_ratio=())
+    families = {"fabric_link_up_ratio": (), "throttle_active_ratio": ()}
+    bench.run(600, **(dict.fromkeys(changes) | families))
     assert bench.cleared == [], "what is not read is no proof (S40)"
     bench.run(500)
     assert [one.code for one in bench.cleared] == [code]
@@ -136,7 +134,7 @@ def test_a_condition_is_told_once_in_time_and_over_after_proof(
 @pytest.mark.parametrize(
     ("code", "changes"),
     [
-        (codes.POWER_BRAKE, {"throttle_power_brake_ratio": 1.0}),
+        (codes.POWER_BRAKE, {"throttle_active_ratio": (("power_cap", 0.0), ("power_brake", 1.0))}),
         (codes.LINK_DOWN, {"fabric_link_up_ratio": (("00", 0.0),)}),
         (codes.PCIE_DEGRADED, {"pcie_link_width": 8.0}),
         (codes.SENSOR_ZERO, {"sm_active_ratio": 0.0}),
@@ -168,7 +166,7 @@ def test_the_drivers_own_clock_of_a_brake_counts_too() -> None:
     bench = Bench()
     for second in range(70):
         seconds = (("power_brake", 100.0 + 0.1 * second),)
-        bench.feed(replace(BUSY, throttle_power_brake_ratio=0.0, throttle_seconds_total=seconds))
+        bench.feed(replace(BUSY, throttle_seconds_total=seconds))
     assert bench.codes() == [codes.POWER_BRAKE]
 
 

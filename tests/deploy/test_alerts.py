@@ -8,7 +8,18 @@ import yaml
 
 from fleetd.core.alerts import read
 from fleetd.model.finding import Severity
-from tests.deploy.promql import ALERTS, PROMETHEUS, RECORDS, RULE_FILES, RULE_TESTS, names_in, rules, run
+from fleetd.model.telemetry import FAMILIES
+from tests.deploy.promql import (
+    ALERTS,
+    PROMETHEUS,
+    RECORDS,
+    RULE_FILES,
+    RULE_TESTS,
+    names_in,
+    queries,
+    rules,
+    run,
+)
 
 BASE = "https://fleetd.example/RUNBOOK.md#"
 ON_ABSENCE = {"FleetdControllerDown"}
@@ -123,6 +134,15 @@ def test_prometheus_scrapes_what_the_rules_speak_of(tmp_path: Path) -> None:
     assert code == 0, said
 
 
+def test_what_a_large_fleet_may_leave_out_is_asked_for_by_nobody() -> None:
+    text = (PROMETHEUS / "prometheus.yml").read_text()
+    (regex,) = re.findall(r"^ +# +regex: (fleetd_\S+)$", text, re.MULTILINE)
+    dropped = {f"fleetd_gpu_{f.name}" for f in FAMILIES if re.fullmatch(regex, f"fleetd_gpu_{f.name}")}
+    assert len(dropped) == 4
+    asked = {name for rule in rules() for name in names_in(rule["expr"])}
+    assert not dropped & (asked | {name for _, query in queries() for name in names_in(query)})
+
+
 def test_alertmanager_routes_and_holds_back_as_it_says() -> None:
     config = PROMETHEUS / "alertmanager.yml"
     code, said = run("amtool", "check-config", config)
@@ -163,4 +183,5 @@ def test_fleetd_does_not_hear_its_own_conclusions_as_evidence() -> None:
     for alert in HANDED_IN:
         said = {name for name in names_in(ALERTS[alert]["expr"]) if name not in RECORDS}
         said |= {n for name in names_in(ALERTS[alert]["expr"]) & set(RECORDS) for n in names_in(RECORDS[name]["expr"])}
+        said -= {"up"}  # Prometheus's own word: the agent answers
         assert all(name.startswith("fleetd_gpu_") and name != "fleetd_gpu_held" for name in said), alert

@@ -19,6 +19,9 @@ from fleetd.actuators.config import KubernetesConfig
 from fleetd.cli import main
 from fleetd.cli.failure import BAD, CANNOT_JUDGE, USAGE
 from fleetd.config.files import AgentConfig, ControllerConfig, load_agent, load_controller
+from fleetd.exporter.native import JobCollector
+from fleetd.model.ids import GpuId
+from fleetd.model.job import GpuJob
 from tests.deploy.manifests import (
     FILES,
     FOLDER,
@@ -31,6 +34,7 @@ from tests.deploy.manifests import (
     selects,
     workloads,
 )
+from tests.deploy.promql import rules
 
 ROOT = FOLDER.parents[1]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
@@ -135,6 +139,33 @@ def test_what_is_selected_is_there_and_its_ports_have_these_names() -> None:
     ports = {one["name"] for one in pod_of(controller)["containers"][0]["ports"]}
     opened = {port["port"] for rule in policy["spec"]["ingress"] for port in rule["ports"]}
     assert opened == ports
+
+
+def test_what_the_operator_scrapes_has_the_labels_that_the_rules_ask_for() -> None:
+    """Else no alert fires, and nothing says so: the operator names a job after its Service."""
+    asked = {job for rule in rules() for job in re.findall(r'job="([^"]+)"', rule["expr"])}
+    given: dict[str, dict[str, Any]] = {}
+    for monitor in of_kind("ServiceMonitor"):
+        (endpoint,) = monitor["spec"]["endpoints"]
+        made = {one["targetLabel"]: one for one in endpoint["relabelings"] if "targetLabel" in one}
+        given[made["job"]["replacement"]] = {"labels": set(made), **monitor["spec"], **endpoint}
+    assert given.keys() == asked
+    agent = given["fleetd-agent"]
+    assert {"host", "pool", "rack"} <= agent["labels"], "as prometheus.yml makes them"
+    assert agent["attachMetadata"] == {"node": True}, "else there are no labels of nodes"
+    (dropped,) = [one["regex"].split("|") for one in agent["relabelings"] if one.get("action") == "labeldrop"]
+    job = GpuJob(gpu=GpuId("g"), scheduler="kubernetes", job_id="j", pod="p", namespace="n", container="c")
+    (family,) = (f for f in JobCollector(lambda: (job,)).collect() if f.samples)
+    of_the_target = {"pod", "container", "namespace", "endpoint", "service"}
+    assert family.samples[0].labels.keys() & of_the_target <= set(dropped), "else they become exported_…"
+
+
+def test_probes_of_an_agent_cost_less_than_the_agent_may() -> None:
+    """Each starts a program: 0.3 s of a core, as long as `fleetd --version` may take; the agent has 1 % of a core."""
+    for vendor in ("nvidia", "amd"):
+        (container,) = pod_of(named("DaemonSet", f"fleetd-agent-{vendor}", "fleetd-agents"))["containers"]
+        each = [container[kind]["periodSeconds"] for kind in ("livenessProbe", "readinessProbe")]
+        assert sum(0.3 / period for period in each) < 0.01
 
 
 def test_each_mount_is_a_volume_and_each_probe_a_port() -> None:

@@ -49,6 +49,14 @@ def test_it_starts_what_there_is_and_finds_its_sockets() -> None:
     assert "2" in found["RestartPreventExitStatus"], "the exit code of a refused configuration"
 
 
+def test_an_agent_that_renews_its_certificate_may_write_where_it_is() -> None:
+    """All of /etc is read-only for the unit but this."""
+    (own,) = settings()["ReadWritePaths"]
+    folder = own.removeprefix("-")
+    assert own.startswith("-"), "a host without it starts, too"
+    assert f"d {folder} 0700 fleetd fleetd -" in (FOLDER / "fleetd.tmpfiles.conf").read_text().splitlines()
+
+
 @pytest.mark.skipif(shutil.which("systemd-sysusers") is None, reason="needs systemd-sysusers")
 def test_its_user_can_be_made(tmp_path: Path) -> None:
     command = ["systemd-sysusers", "--dry-run", f"--root={tmp_path}", str(FOLDER / "fleetd.sysusers.conf")]

@@ -51,9 +51,6 @@ def test_every_metric_is_read_in_base_units(tmp_path: Path) -> None:
         "pcie_link_generation": 5.0,
         "pcie_link_width": 16.0,
         "pcie_recovery_total": 4.0,
-        "throttle_power_ratio": 1.0,
-        "throttle_thermal_ratio": 0.0,
-        "throttle_power_brake_ratio": 1.0,
         "recovery_action": 0.0,
     }
 
@@ -64,6 +61,7 @@ def test_every_metric_is_read_in_base_units(tmp_path: Path) -> None:
             assert {metric.name for metric in METRICS if getattr(sample, metric.name) is None} == AMD_ONLY
             missing = {family.name for family in FAMILIES if not getattr(sample, family.name)}
             assert missing == AMD_FAMILIES | {"implausible_readings_total"}
+            assert {reason for reason, on in sample.throttle_active_ratio if on} == {"power_cap", "power_brake"}
             assert dict(sample.throttle_seconds_total) == {"power_cap": 2.5, "power_brake": 0.0}
             assert dict(sample.ecc_block_corrected_total) == {"l2_cache": 2.0, "dram": 5.0}
             assert [link for link, up in sample.fabric_link_up_ratio if not up] == ["7"]
@@ -146,7 +144,7 @@ def test_a_library_from_before_hopper_has_less_and_no_zeros(tmp_path: Path) -> N
     async def case() -> None:
         async with bench(tmp_path, CONFIG, 1, "OLD") as host:
             sample = await twice(host)
-            absent = ("sm_active_ratio", "temperature_margin_celsius", "throttle_power_ratio", "dram_active_ratio")
+            absent = ("sm_active_ratio", "temperature_margin_celsius", "dram_active_ratio")
             assert [getattr(sample, name) for name in absent] == [None] * len(absent)
             assert sample.throttle_active_ratio == ()
             assert sample.power_watts == pytest.approx(692.123)

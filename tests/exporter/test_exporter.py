@@ -15,7 +15,7 @@ import pytest
 from prometheus_client.openmetrics.parser import text_string_to_metric_families as read_openmetrics
 from prometheus_client.parser import text_string_to_metric_families
 
-from fleetd.exporter.config import AgentExporterConfig, ExporterConfig, parse_listen
+from fleetd.exporter.config import AgentExporterConfig, ControllerExporterConfig, ExporterConfig, parse_listen
 from fleetd.exporter.native import AgentCollector, BuildCollector
 from fleetd.exporter.page import Collector
 from fleetd.exporter.server import Exporter
@@ -25,6 +25,7 @@ from fleetd.model.ids import GpuId
 from fleetd.model.status import AgentStatus
 from fleetd.model.telemetry import FAMILIES, METRICS, GpuSample
 from fleetd.ports import PortError
+from fleetd.web.config import WebConfig
 
 GPUS = tuple(
     Gpu(gpu=GpuId(f"GPU-{i}"), index=i, vendor="nvidia", sku='H200 "SXM"', pci_address=None if i else "0000:1b:00.0")
@@ -292,11 +293,19 @@ def test_addresses(listen: str, expected: tuple[str, int]) -> None:
 
 
 def test_what_cannot_be_served_is_refused_when_the_configuration_is_read() -> None:
-    assert AgentExporterConfig(compat="dcgm").listen == ExporterConfig().listen
+    assert AgentExporterConfig(compat="dcgm").listen == AgentExporterConfig().listen
     with pytest.raises(ValueError, match="compat: 'rdc' is none of dcgm"):
         AgentExporterConfig(compat="rdc")
     with pytest.raises(ValueError, match=r"is no ADDRESS:PORT"):
         AgentExporterConfig(listen="nowhere")
+
+
+def test_an_agent_and_a_controller_fit_on_one_host() -> None:
+    """By default, each on a port of its own; the controller asks agents where they listen by default."""
+    agent, controller = AgentExporterConfig().listen, ControllerExporterConfig().listen
+    assert parse_listen(agent)[0] == parse_listen(controller)[0] == "127.0.0.1"
+    assert parse_listen(agent)[1] != parse_listen(controller)[1]
+    assert parse_listen(agent)[1] == WebConfig(listen="127.0.0.1:0", insecure=True).agents_port
 
 
 @pytest.mark.parametrize(

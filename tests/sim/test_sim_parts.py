@@ -56,15 +56,22 @@ def watch(plant: Callable[[SimGpu], None], *, seconds: int = 1200) -> tuple[list
     return run(scene())
 
 
+def throttled(sample: GpuSample, reason: str) -> bool:
+    return dict(sample.throttle_active_ratio)[reason] == 1.0
+
+
 @pytest.mark.parametrize(
     ("trouble", "differs"),
     [
         (
             Trouble.HOT,
-            lambda s, w: s.temperature_celsius > w.temperature_celsius + 10 and s.throttle_thermal_ratio == 1,
+            lambda s, w: s.temperature_celsius > w.temperature_celsius + 10 and throttled(s, "hardware_thermal"),
         ),
         (Trouble.SLOW, lambda s, w: s.sm_clock_hertz < 0.85 * w.sm_clock_hertz),
-        (Trouble.POWER_BRAKE, lambda s, w: s.throttle_power_brake_ratio == 1 and s.power_watts < 0.6 * w.power_watts),
+        (
+            Trouble.POWER_BRAKE,
+            lambda s, w: throttled(s, "power_brake") and s.power_watts < 0.6 * w.power_watts,
+        ),
         (Trouble.MEMORY, lambda s, w: s.ecc_uncorrected_total > 0 == w.ecc_uncorrected_total),
     ],
 )

@@ -146,7 +146,8 @@ def changes(old: Descriptor, new: Descriptor, seen: set[str]) -> Iterator[str]:
         now = ours.get(field.number)
         where = f"{old.full_name}.{field.name}"
         if now is None:
-            yield f"{where} is gone"
+            if not (field.has_presence and given_up(field, new)):
+                yield f"{where} is gone"
         elif shape(field) != shape(now):
             yield f"{where} was {shape(field)}, and is {shape(now)}"
         elif field.message_type is not None:
@@ -158,6 +159,14 @@ def changes(old: Descriptor, new: Descriptor, seen: set[str]) -> Iterator[str]:
                 for value in field.enum_type.values
                 if values.get(value.number) != value.name
             )
+
+
+def given_up(field: FieldDescriptor, new: Descriptor) -> bool:
+    """An optional field that is sent no more: its number and its name never come to mean anything else."""
+    proto = descriptor_pb2.DescriptorProto()
+    new.CopyToProto(proto)
+    numbers = any(one.start <= field.number < one.end for one in proto.reserved_range)
+    return numbers and field.name in proto.reserved_name
 
 
 def shape(field: FieldDescriptor) -> tuple[object, ...]:
@@ -177,6 +186,17 @@ def test_every_field_that_there_was_means_the_same_today(version: str, name: str
 def test_a_field_that_means_something_else_would_be_seen() -> None:
     (said,) = changes(older_message("first", "Welcome"), agent_pb2.Hello.DESCRIPTOR, set())
     assert said.startswith("fleetd.pb.v1.Welcome.last_seq was ('last_seq', ")
+
+
+def test_a_field_that_is_gone_without_being_reserved_would_be_seen() -> None:
+    old, today = older_message("first", "GpuSample"), agent_pb2.AgentMessage.DESCRIPTOR
+    (brake,) = (field for field in old.fields if field.name == "throttle_power_brake_ratio")
+    (samples,) = (field for field in today.fields if field.name == "telemetry")
+    (sample,) = (field for field in samples.message_type.fields if field.name == "samples")
+    assert given_up(brake, sample.message_type)
+    assert not given_up(brake, today)
+    (power,) = (field for field in old.fields if field.name == "power_watts")
+    assert not given_up(power, sample.message_type)
 
 
 @pytest.mark.parametrize("version", VERSIONS)
