@@ -20,7 +20,7 @@ from tests.web.conftest import NOW_S, PATIENCE_S, site
 from tests.web.made import fault_of
 
 EXAMPLES = 12
-"""Of each operation and kind; drawn alike each time."""
+"""Of each operation and kind. What is drawn depends on what else is loaded: Hypothesis draws constants of modules."""
 NO_END = "/api/v1/events"
 
 
