@@ -6,6 +6,7 @@ no proof that its user meant it, so a change is JSON, from the same origin, and 
 """
 
 import asyncio
+import math
 import re
 from collections.abc import Awaitable, Callable, MutableMapping
 from dataclasses import dataclass
@@ -80,6 +81,7 @@ class Gate:
         self._on_bug = on_bug
         self._patience = patience
         self._open = config.open
+        self._clock = clock
         self._tokens = tokens
         self._sessions = sessions
         per_minute = config.changes_per_minute
@@ -146,10 +148,15 @@ class Gate:
         found = self._sessions.find(cookie) if cookie and self._sessions is not None else None
         if found is not None:
             return Visitor(peer=found[1], session=found[0])
-        shown = scope.get("state", {}).get("certificate")
+        state = scope.get("state", {})
+        shown = state.get("certificate")
         if isinstance(shown, Refused):
             raise Problem(403, str(shown))
         if isinstance(shown, Peer):
+            if state.get("certificate_ends_s", math.inf) <= self._clock.wall_s():  # TLS looked when it began
+                raise Problem(
+                    401, "the certificate of this connection has ended: connect anew", {"Connection": "close"}
+                )
             return Visitor(peer=shown)
         return Visitor(peer=UNAUTHENTICATED) if self._open else None
 

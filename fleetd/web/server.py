@@ -49,7 +49,8 @@ class _Protocol(H11Protocol):
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
-        self.app_state = {**self.app_state, "certificate": _certificate(transport), "hang_up": transport.abort}
+        shown = transport.get_extra_info("peercert") or {}
+        self.app_state = {**self.app_state, **_certificate(shown), "hang_up": transport.abort}
         self._await_head()
 
     def data_received(self, data: bytes) -> None:
@@ -82,15 +83,15 @@ class _Protocol(H11Protocol):
             self._head = None
 
 
-def _certificate(transport: asyncio.BaseTransport) -> Peer | Refused | None:
-    """Whom the client's certificate names, which TLS has verified; None: it has shown none."""
-    shown = transport.get_extra_info("peercert")
+def _certificate(shown: dict[str, Any]) -> dict[str, Peer | Refused | float | None]:
+    """Whom the client's certificate names, which TLS has verified, and until when; nothing: it has shown none."""
     if not shown:
-        return None
+        return {"certificate": None}
     try:
-        return peer_named(value for kind, value in shown.get("subjectAltName", ()) if kind == "URI")
+        peer = peer_named(value for kind, value in shown.get("subjectAltName", ()) if kind == "URI")
     except Refused as error:
-        return error
+        return {"certificate": error}
+    return {"certificate": peer, "certificate_ends_s": float(ssl.cert_time_to_seconds(shown["notAfter"]))}
 
 
 class _Uvicorn(uvicorn.Server):

@@ -117,6 +117,28 @@ def test_an_expired_certificate_is_shut_out(play: Play, tmp_path: Path, pki: Pat
     play(scene())
 
 
+def test_a_connection_ends_with_its_certificate(play: Play, tmp_path: Path, pki: Path) -> None:
+    """TLS looks at it once; a browser keeps a connection for as long as it is used, and a stream has no end."""
+
+    async def scene() -> None:
+        async with (
+            serving(tmp_path, **_tls(pki)) as (here, server),
+            _client(server, pki, "operators/bob") as client,
+            client.stream("GET", "/api/v1/events") as events,
+        ):
+            lines = events.aiter_lines()
+            assert await anext(lines) == "retry: 2000"
+            assert (await client.get("/api/v1/fleet")).status_code == 200
+            here.clock.pass_s(11 * 366 * 86400.0)
+            answer = await client.post("/api/v1/automation/stop", json={"reason": "x"})
+            assert (answer.status_code, answer.headers["connection"]) == (401, "close")
+            assert "has ended" in answer.json()["error"]
+            assert here.controller.judge.record.stopped is None
+            assert not [line async for line in lines if line.startswith("event: change")]  # and it is over
+
+    play(scene())
+
+
 async def _shown(server: WebServer) -> bytes:
     """The certificate that the server shows to a new client."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
