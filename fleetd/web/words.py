@@ -27,6 +27,7 @@ _SAID = {
     403: "Whoever asks may not do this, or another site's page sent it.",
     404: "There is no such thing.",
     422: "The request is not understood.",
+    429: "You ask too often; `Retry-After` says when.",
     503: "The ledger cannot be read or written now; try again.",
 }
 _SAID_TO_CHANGES = {
@@ -36,7 +37,6 @@ _SAID_TO_CHANGES = {
     412: "The host is not as `If-Match` says.",
     413: "The body is too large.",
     415: "The body is no JSON.",
-    429: "Too many changes; `Retry-After` says when.",
 }
 _ERROR = {
     "type": "object",
