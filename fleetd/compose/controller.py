@@ -37,7 +37,16 @@ from fleetd.stores.keep import Pruned, prune
 from fleetd.stores.place import PgPlace
 from fleetd.stores.retention import RetentionConfig
 from fleetd.stores.sql import SqlStore
-from fleetd.system import RealClock, Systemd, host_name, run_blocking, run_on_daemon, setup_logging, stop_on_signals
+from fleetd.system import (
+    RealClock,
+    Systemd,
+    host_name,
+    run_blocking,
+    run_on_daemon,
+    setup_logging,
+    stop_on_signals,
+    thread_of_its_own,
+)
 from fleetd.uplink.server import Server, serve
 from fleetd.web.tokens import WebError
 
@@ -100,6 +109,7 @@ class _Parts:
             policy=self.policy,
             clock=self.clock,
             run_blocking=run_blocking,
+            run_deciding=thread_of_its_own("judge"),
             dispatcher=self.config.dispatcher,
             job_ends=job_ends,
             scheduler=self.config.scheduler,

@@ -2,6 +2,7 @@
 
 import asyncio
 
+from fleetd.controller.reads import FewAtOnce
 from fleetd.core import alerts
 from fleetd.exporter.page import Page, negotiate
 from fleetd.ports import DeskDoor, FleetView
@@ -22,10 +23,12 @@ async def serve_page(config: WebConfig, *, desk: DeskDoor, view: FleetView, metr
         if not bug.done():
             bug.set_exception(error)
 
+    scrapes = FewAtOnce(run_blocking, most=1)
+
     async def page(accept: str) -> tuple[str, bytes]:
         content_type = negotiate(accept)
         text: list[str] = []
-        await run_blocking(lambda: text.append(metrics.text(content_type)))
+        await scrapes(lambda: text.append(metrics.text(content_type)))
         return content_type, text[0].encode()
 
     app = make_app(

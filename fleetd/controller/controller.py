@@ -11,6 +11,7 @@ from fleetd.controller.intake import Intake
 from fleetd.controller.judge import Judge
 from fleetd.controller.power import PowerBudgets
 from fleetd.controller.power_config import PowerTree
+from fleetd.controller.reads import READS_AT_ONCE, FewAtOnce
 from fleetd.controller.scheduler_watch import SchedulerWatch, SchedulerWatchConfig
 from fleetd.controller.view import View
 from fleetd.controller.watch import Watch
@@ -42,8 +43,26 @@ class Controller:
         scheduler: SchedulerWatchConfig = SchedulerWatchConfig(),  # noqa: B008 - frozen
         power: PowerTree | None = None,
         policy_name: str = "",
+        run_deciding: RunBlocking | None = None,
     ) -> None:
+        """Wire it.
+
+        Args:
+            store: the ledger.
+            actuator: carries orders out.
+            policy: what is decided by.
+            clock: time.
+            run_blocking: for the ledger and what else blocks.
+            dispatcher: how orders are tried.
+            job_ends: who tells ends of jobs; None: nobody.
+            scheduler: how the scheduler is watched.
+            power: budgets of power; None: there are none.
+            policy_name: for those who look.
+            run_deciding: for the judge, so that no scheduler that hangs and no reader keeps a decision from the disk;
+                None: as `run_blocking`.
+        """
         self._store = store
+        reads = FewAtOnce(run_blocking, most=READS_AT_ONCE)
         self.changes = ChangeLog(epoch=f"{round(clock.wall_s() * 1000):x}")
         self.dispatcher = Dispatcher(
             store=store, actuator=actuator, clock=clock, run_blocking=run_blocking, config=dispatcher
@@ -52,7 +71,7 @@ class Controller:
             store=store,
             policy=policy,
             clock=clock,
-            run_blocking=run_blocking,
+            run_blocking=run_deciding or run_blocking,
             dispatcher=self.dispatcher,
             on_host=self._host_changed,
             on_fleet=lambda: self.changes.note(None),
@@ -73,7 +92,7 @@ class Controller:
             judge=self.judge,
             store=store,
             telemetry=self.intake.telemetry,
-            run_blocking=run_blocking,
+            run_blocking=reads,
             power=self.power,
         )
 
@@ -84,7 +103,7 @@ class Controller:
             changes=self.changes,
             windows=self.intake.windows,
             clock=clock,
-            run_blocking=run_blocking,
+            run_blocking=reads,
             policy_name=policy_name,
         )
 

@@ -100,7 +100,11 @@ async def _run_here(function: Callable[[], object]) -> object:
 
 @asynccontextmanager
 async def running(
-    store: MemoryStore, scheduler: Scheduler, *, run_blocking: RunBlocking | None = None
+    store: MemoryStore,
+    scheduler: Scheduler,
+    *,
+    run_blocking: RunBlocking | None = None,
+    run_deciding: RunBlocking | None = None,
 ) -> AsyncIterator[Controller]:
     controller = Controller(
         store=store,
@@ -108,6 +112,7 @@ async def running(
         policy=POLICY,
         clock=StillClock(),
         run_blocking=run_blocking or _run_here,
+        run_deciding=run_deciding,
         dispatcher=DispatcherConfig(),
     )
     controller.load()
