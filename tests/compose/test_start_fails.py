@@ -29,15 +29,30 @@ def _pki(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
+def _started(folder: Path, text: str) -> tuple[int, list[str]]:
+    """Exit code of a controller that ends by itself, and what it said besides its log."""
+    (folder / "state").mkdir()
+    path = folder / "controller.yaml"
+    path.write_text(text)
+    command = [sys.executable, "-m", "fleetd", "controller", "--config", str(path)]
+    ended = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+    return ended.returncode, [line for line in ended.stderr.splitlines() if not line.startswith("{")]
+
+
+def test_a_database_that_is_not_there_is_one_line(tmp_path: Path, pki: Path) -> None:
+    """By then all doors are open: they are closed again."""
+    pytest.importorskip("psycopg")
+    store = f"store: postgresql://fleetd@{str(tmp_path).replace('/', '%2F')}/fleet\n"
+    text = CONFIG.format(folder=tmp_path, pki=pki, **dict.fromkeys(DOORS, 0)) + store
+    code, said = _started(tmp_path, text)
+    assert (code, len(said)) == (1, 1), said
+    assert said[0].startswith("fleetd: postgresql://")
+
+
 @pytest.mark.parametrize("taken", DOORS)
 def test_an_address_that_is_taken_is_one_line(tmp_path: Path, pki: Path, taken: str) -> None:
-    (tmp_path / "state").mkdir()
     with socket.create_server(("127.0.0.1", 0)) as other:
         ports = dict.fromkeys(DOORS, 0) | {taken: other.getsockname()[1]}
-        path = tmp_path / "controller.yaml"
-        path.write_text(CONFIG.format(folder=tmp_path, pki=pki, **ports))
-        command = [sys.executable, "-m", "fleetd", "controller", "--config", str(path)]
-        ended = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
-    said = [line for line in ended.stderr.splitlines() if not line.startswith("{")]
-    assert (ended.returncode, len(said)) == (1, 1), ended.stderr
+        code, said = _started(tmp_path, CONFIG.format(folder=tmp_path, pki=pki, **ports))
+    assert (code, len(said)) == (1, 1), said
     assert f"127.0.0.1:{ports[taken]}" in said[0]
