@@ -54,6 +54,10 @@ class FactsQuery(BaseModel):
 
     after: int = Field(default=0, ge=0, le=POSITION_MAX)
     """Only entries behind this position."""
+    before: int | None = Field(default=None, ge=1, le=POSITION_MAX)
+    """Only entries in front of this position."""
+    newest: bool = False
+    """The newest of them, newest first; false: in the order of the journal."""
     limit: int = Field(default=100, ge=1, le=PAGE_MAX)
     people: bool = True
     """Only what a person asked for; false: also what the controller decided by itself."""
@@ -165,9 +169,11 @@ def _fleet_routes(routes: APIRouter, desk: DeskDoor, view: FleetView) -> None:
 
     @routes.get("/facts", response_model=shapes.FactPage, dependencies=[Depends(each_once(FactsQuery))])
     async def list_facts(request: Request, query: Annotated[FactsQuery, Query()]) -> Response:
-        """The audit trail: who changed what, when, why, what it was before and after; oldest first."""
+        """The audit trail: who changed what, when, why, what it was before and after."""
         asked = FactQuery(
             after=query.after,
+            before=query.before,
+            newest=query.newest,
             limit=query.limit + 1,
             people=query.people,
             host=None if query.host is None else HostName(query.host),
