@@ -47,19 +47,8 @@ class Controller:
     ) -> None:
         """Wire it.
 
-        Args:
-            store: the ledger.
-            actuator: carries orders out.
-            policy: what is decided by.
-            clock: time.
-            run_blocking: for the ledger and what else blocks.
-            dispatcher: how orders are tried.
-            job_ends: who tells ends of jobs; None: nobody.
-            scheduler: how the scheduler is watched.
-            power: budgets of power; None: there are none.
-            policy_name: for those who look.
-            run_deciding: for the judge, so that no scheduler that hangs and no reader keeps a decision from the disk;
-                None: as `run_blocking`.
+        `run_deciding` runs what the judge writes, so that no scheduler that hangs and no reader keeps a decision from
+        the disk; None: as `run_blocking`, which runs all that blocks besides.
         """
         self._store = store
         reads = FewAtOnce(run_blocking, most=READS_AT_ONCE)
@@ -88,14 +77,8 @@ class Controller:
             config=scheduler,
         )
         self._wire()
-        self.desk = Desk(
-            judge=self.judge,
-            store=store,
-            telemetry=self.intake.telemetry,
-            run_blocking=reads,
-            power=self.power,
-        )
-
+        telemetry = self.intake.telemetry
+        self.desk = Desk(judge=self.judge, store=store, telemetry=telemetry, run_blocking=reads, power=self.power)
         self.view = View(
             judge=self.judge,
             store=store,

@@ -232,9 +232,10 @@ class PgStore(Queries):
             raise StoreError(one_line(self._where, error)) from error
         claim = _Claim(self, connection, order)
         self._claims.add(claim)
+        if self._closed:  # whoever waited for it is gone: nobody would let it go
+            claim.let_go()
+            raise NotJudge(f"{self._where}: this ledger was closed meanwhile")
         try:
-            if self._closed:  # whoever waited for it is gone: nobody would let it go
-                raise NotJudge(f"{self._where}: this ledger was closed meanwhile")
             if claim.begin():
                 return claim
         except BaseException:
