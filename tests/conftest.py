@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 
 import pytest
+import structlog
 from hypothesis import HealthCheck, settings
 
 from tests.postgres import REASON, Cluster
@@ -12,6 +13,14 @@ from tests.postgres import REASON, Cluster
 settings.register_profile("explore", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.register_profile("steady", settings.get_profile("explore"), derandomize=True)
 settings.load_profile("steady")
+
+
+@pytest.fixture(autouse=True)
+def _log_as_it_was() -> Iterator[None]:
+    """A command that a test runs sets the log up for the whole process: the next test finds it as it was."""
+    before = structlog.get_config()
+    yield
+    structlog.configure(**before)
 
 
 @pytest.fixture(name="postgres", scope="session")
