@@ -16,7 +16,7 @@ import sys
 import threading
 import time
 import uuid
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from pathlib import Path
 from typing import TextIO, TypeVar
 
@@ -60,6 +60,19 @@ async def run_blocking(function: Callable[[], _T]) -> _T:
     A cancelled caller stops waiting, the function runs on: hand in only what ends by itself.
     """
     return await asyncio.to_thread(function)
+
+
+def thread_of_its_own(name: str) -> Callable[[Callable[[], object]], Awaitable[object]]:
+    """Make a `RunBlocking` with one thread, for one who is never to wait for what others run.
+
+    It runs one function at a time, and otherwise is like `run_blocking`. The thread ends with what is returned.
+    """
+    thread = concurrent.futures.ThreadPoolExecutor(1, thread_name_prefix=name)
+
+    async def run(function: Callable[[], object]) -> object:
+        return await asyncio.get_running_loop().run_in_executor(thread, function)
+
+    return run
 
 
 async def run_on_daemon(function: Callable[[], _T]) -> _T:

@@ -34,6 +34,19 @@ def pytest_configure(config: pytest.Config) -> None:
         config.addinivalue_line("markers", "timeout(seconds): without effect: pytest-timeout is not installed")
 
 
+@pytest.fixture(autouse=True)
+def _log_as_it_was() -> Iterator[None]:
+    """A command that a test runs sets the log up for the whole process: the next test finds it as it was."""
+    try:
+        import structlog  # noqa: PLC0415 - not on a host with GPUs
+    except ModuleNotFoundError:
+        yield
+        return
+    before = structlog.get_config()
+    yield
+    structlog.configure(**before)
+
+
 @pytest.fixture(name="postgres", scope="session")
 def _postgres() -> "Iterator[Cluster]":
     """A real PostgreSQL, made by whoever asks first; skips where there is none."""

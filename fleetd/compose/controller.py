@@ -38,7 +38,16 @@ from fleetd.stores.keep import Pruned, prune
 from fleetd.stores.place import PgPlace
 from fleetd.stores.retention import RetentionConfig
 from fleetd.stores.sql import SqlStore
-from fleetd.system import RealClock, Systemd, host_name, run_blocking, run_on_daemon, setup_logging, stop_on_signals
+from fleetd.system import (
+    RealClock,
+    Systemd,
+    host_name,
+    run_blocking,
+    run_on_daemon,
+    setup_logging,
+    stop_on_signals,
+    thread_of_its_own,
+)
 from fleetd.uplink.server import Server, serve
 from fleetd.web.tokens import WebError
 
@@ -102,6 +111,7 @@ class _Parts:
             policy=self.policy,
             clock=self.clock,
             run_blocking=run_blocking,
+            run_deciding=thread_of_its_own("judge"),
             dispatcher=self.config.dispatcher,
             job_ends=job_ends,
             scheduler=self.config.scheduler,
@@ -130,17 +140,23 @@ class _Parts:
         Raises PortError.
         """
         desk, view = DeskOfTurn(self.turn), ViewOfTurn(self.turn)
-        web = await _web(self.config, desk, view, metrics)
-        enrolment = build_enrolment(self.config, self.folder, self.clock)
-        server = await serve(
-            self.config.server, agents=AgentsOfTurn(self.turn), desk=desk, clock=self.clock, identity=enrolment
-        )
+        opened: list[_Door] = []
+        try:
+            opened += (web := await _web(self.config, desk, view, metrics))
+            enrolment = build_enrolment(self.config, self.folder, self.clock)
+            agents = AgentsOfTurn(self.turn)
+            server = await serve(self.config.server, agents=agents, desk=desk, clock=self.clock, identity=enrolment)
+            opened.append(server)
+            strangers = await serve_strangers(self.config, enrolment, self.clock)
+        except BaseException:  # what could be opened is closed again: nobody waits on a door without a house
+            for door in opened:
+                await door.stop()
+            raise
         running = [server.wait(), self.life.run(), *(one.wait() for one in web)]
-        strangers = await serve_strangers(self.config, enrolment, self.clock)
         self.turned_away.server, self.turned_away.strangers = server, strangers
         if strangers is not None:
             running.append(strangers.run())
-        return _Served(server=server, doors=(*web, server), running=running)
+        return _Served(server=server, doors=opened, running=running)
 
 
 async def _alone(parts: _Parts) -> None:

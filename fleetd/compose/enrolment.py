@@ -5,6 +5,7 @@ from pathlib import Path
 from fleetd.compose.places import state_dir
 from fleetd.config.files import ControllerConfig
 from fleetd.controller.enrolment import Enrolment, issue_token
+from fleetd.controller.reads import FewAtOnce
 from fleetd.model.ids import HostName
 from fleetd.ports import Attempt, Clock, Peer, Refused, Token
 from fleetd.system import run_blocking, secret
@@ -15,6 +16,9 @@ from fleetd.uplink.token_book import SqliteTokenBook
 
 BOOK = "enrolment.db"
 """Tokens and the audit of identities, in the controller's state directory."""
+
+_AT_ONCE = 2
+"""Certificates that are signed: a fleet that renews in one night leaves threads to the ledger."""
 
 
 def build_enrolment(config: ControllerConfig, folder: Path, clock: Clock) -> Enrolment | None:
@@ -30,7 +34,7 @@ def build_enrolment(config: ControllerConfig, folder: Path, clock: Clock) -> Enr
             enrolment.ca, enrolment.ca_key, trusted=Path(tls.ca), life_s=enrolment.certificate_seconds
         ),
         clock=clock,
-        run_blocking=run_blocking,
+        run_blocking=FewAtOnce(run_blocking, most=_AT_ONCE),
         secret=secret,
         token_s=enrolment.token_seconds,
     )

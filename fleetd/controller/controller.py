@@ -11,6 +11,7 @@ from fleetd.controller.intake import Intake
 from fleetd.controller.judge import Judge
 from fleetd.controller.power import PowerBudgets
 from fleetd.controller.power_config import PowerTree
+from fleetd.controller.reads import READS_AT_ONCE, FewAtOnce
 from fleetd.controller.scheduler_watch import SchedulerWatch, SchedulerWatchConfig
 from fleetd.controller.view import View
 from fleetd.controller.watch import Watch
@@ -42,8 +43,15 @@ class Controller:
         scheduler: SchedulerWatchConfig = SchedulerWatchConfig(),  # noqa: B008 - frozen
         power: PowerTree | None = None,
         policy_name: str = "",
+        run_deciding: RunBlocking | None = None,
     ) -> None:
+        """Wire it.
+
+        `run_deciding` runs what the judge writes, so that no scheduler that hangs and no reader keeps a decision from
+        the disk; None: as `run_blocking`, which runs all that blocks besides.
+        """
         self._store = store
+        reads = FewAtOnce(run_blocking, most=READS_AT_ONCE)
         self.changes = ChangeLog(epoch=f"{round(clock.wall_s() * 1000):x}")
         self.dispatcher = Dispatcher(
             store=store, actuator=actuator, clock=clock, run_blocking=run_blocking, config=dispatcher
@@ -52,7 +60,7 @@ class Controller:
             store=store,
             policy=policy,
             clock=clock,
-            run_blocking=run_blocking,
+            run_blocking=run_deciding or run_blocking,
             dispatcher=self.dispatcher,
             on_host=self._host_changed,
             on_fleet=lambda: self.changes.note(None),
@@ -69,14 +77,8 @@ class Controller:
             config=scheduler,
         )
         self._wire()
-        self.desk = Desk(
-            judge=self.judge,
-            store=store,
-            telemetry=self.intake.telemetry,
-            run_blocking=run_blocking,
-            power=self.power,
-        )
-
+        telemetry = self.intake.telemetry
+        self.desk = Desk(judge=self.judge, store=store, telemetry=telemetry, run_blocking=reads, power=self.power)
         self.view = View(
             judge=self.judge,
             store=store,
@@ -84,7 +86,7 @@ class Controller:
             changes=self.changes,
             windows=self.intake.windows,
             clock=clock,
-            run_blocking=run_blocking,
+            run_blocking=reads,
             policy_name=policy_name,
         )
 

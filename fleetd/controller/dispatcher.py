@@ -203,6 +203,7 @@ class Dispatcher:
                 run_blocking=self._run_blocking,
                 void_since=self.void_since,
                 void_without_node=self.void_without_node,
+                held_back=self.held_back,
             )
         except NotJudge:
             raise  # nothing is tried again here: it ends this controller's time
@@ -211,6 +212,8 @@ class Dispatcher:
         if tried is None:
             _log.info("another controller is at this order", order=order.id)
             self._later(order, self._config.retry_first_seconds)
+        elif tried.held_back:
+            _log.info("order held back", order=order.id, why=tried.why)  # `reconsider` brings it back
         elif not tried.done:
             _log.info("order under way", order=order.id, why=tried.why)
             self._later(order, self._config.retry_max_seconds).failures = 0

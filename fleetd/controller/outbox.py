@@ -16,6 +16,8 @@ class Attempted:
     """It is carried out or void, and the ledger knows."""
     why: str
     void: bool = False
+    held_back: bool = False
+    """It is meant, and has to wait: nothing was done."""
 
 
 async def attempt(
@@ -26,6 +28,7 @@ async def attempt(
     run_blocking: RunBlocking,
     void_since: Callable[[Order], str | None],
     void_without_node: Callable[[Order], str | None],
+    held_back: Callable[[Order], str | None],
 ) -> Attempted | None:
     """Try an order once; None: another controller is at it at this moment.
 
@@ -42,6 +45,9 @@ async def attempt(
     try:
         void = void_since(order)
         if void is None:
+            # Asked with nothing between this and the act: a claim takes a while, and a person may stop everything.
+            if (waits := held_back(order)) is not None:
+                return Attempted(done=False, why=waits, held_back=True)
             try:
                 receipt = await actuator.carry_out(order)
             except NoNode:

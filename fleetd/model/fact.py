@@ -71,10 +71,14 @@ class Fact:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FactQuery:
-    """Which facts are asked for, in the order of the journal. None: any."""
+    """Which facts are asked for, in the order of the journal unless `newest`. None: any."""
 
     after: int = 0
     """Only those behind this position."""
+    before: int | None = None
+    """Only those in front of this position."""
+    newest: bool = False
+    """The newest of them, newest first; a pruned journal's beginning is not told."""
     limit: int
     """So many at most."""
     notable: bool = False

@@ -109,7 +109,7 @@ class DeskDoor(Protocol):
         """Why the host is where it is: (wall time, sentence) a step, oldest first. Raises Refused, StoreError."""
 
     async def facts(self, query: FactQuery) -> tuple[Fact, ...]:
-        """What journal entries say in short, in their order. Raises StoreError."""
+        """What journal entries say in short, in their order or the newest first. Raises StoreError."""
 
     async def alerts(self, peer: Peer, alerts: Sequence[Alert]) -> AlertsTaken:
         """Make findings of what another monitor says, each counted once. Raises Refused, StoreError."""

@@ -73,7 +73,7 @@ class Store(Protocol):
         """Where the journal begins: at nothing, or where older entries were pruned. Raises StoreError."""
 
     def facts(self, query: FactQuery) -> tuple[Fact, ...]:
-        """What entries say in short, in their order. Raises StoreError.
+        """What entries say in short, in their order or the newest first. Raises StoreError.
 
         Notable ones after position 0 begin with how the hosts stood where the journal begins, beyond the limit.
         """

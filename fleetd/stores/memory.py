@@ -107,11 +107,12 @@ class MemoryStore:
         return Beginning()
 
     def facts(self, query: FactQuery) -> tuple[Fact, ...]:
-        """Return what the entries asked for say in short, in their order."""
-        return tuple(
+        """Return what the entries asked for say in short, in the order asked for."""
+        found = [
             fact
             for fact, notable in self._all_facts()
             if fact.position > query.after
+            and (query.before is None or fact.position < query.before)
             and (notable or not query.notable)
             and (fact.who is not None or not query.people)
             and query.host in {None, fact.host}
@@ -119,7 +120,8 @@ class MemoryStore:
             and query.event in {None, fact.event}
             and (query.since_s is None or fact.at_s >= query.since_s)
             and (query.until_s is None or fact.at_s < query.until_s)
-        )[: query.limit]
+        ]
+        return tuple((found[::-1] if query.newest else found)[: query.limit])
 
     def _all_facts(self) -> Iterator[tuple[Fact, bool]]:
         """Each entry's fact, and whether it is notable."""

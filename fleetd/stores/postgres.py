@@ -128,6 +128,7 @@ class PgStore(Queries):
         self._reading = engine.execution_options(isolation_level="REPEATABLE READ", postgresql_readonly=True)
         self._claims: set[_Claim] = set()  # bounded by the workers of the dispatcher
         self._read_only = read_only
+        self._closed = False
         self.term = 0
         """The term that this store writes in; 0: it only reads."""
         try:
@@ -231,6 +232,9 @@ class PgStore(Queries):
             raise StoreError(one_line(self._where, error)) from error
         claim = _Claim(self, connection, order)
         self._claims.add(claim)
+        if self._closed:  # whoever waited for it is gone: nobody would let it go
+            claim.let_go()
+            raise NotJudge(f"{self._where}: this ledger was closed meanwhile")
         try:
             if claim.begin():
                 return claim
@@ -242,6 +246,7 @@ class PgStore(Queries):
 
     def close(self) -> None:
         """Let go of the orders that are still claimed, and close the connections; idempotent."""
+        self._closed = True
         for claim in tuple(self._claims):
             claim.let_go()
         super().close()

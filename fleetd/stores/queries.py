@@ -153,12 +153,14 @@ class Queries(ABC):
             )
 
     def facts(self, query: FactQuery) -> tuple[Fact, ...]:
-        """Return what the entries asked for say in short, in their order. Raises StoreError.
+        """Return what the entries asked for say in short, in the order asked for. Raises StoreError.
 
         Notable facts from before the first position begin with those of the hosts where the journal begins.
         """
-        beginning = self.beginning() if query.notable and query.after == 0 else Beginning()
-        chosen = sa.select(journal.c.id, journal.c.body, journal.c.was).order_by(journal.c.id).limit(query.limit)
+        told = query.notable and query.after == 0 and not query.newest
+        beginning = self.beginning() if told else Beginning()
+        order = journal.c.id.desc() if query.newest else journal.c.id
+        chosen = sa.select(journal.c.id, journal.c.body, journal.c.was).order_by(order).limit(query.limit)
         chosen = chosen.where(*_conditions(query, after=max(query.after, beginning.position)))
         with self._guarded() as connection:
             rows = list(connection.execute(chosen))
@@ -210,6 +212,8 @@ def mark_done(connection: sa.Connection, order: OrderId, result: str) -> None:
 
 def _conditions(query: FactQuery, *, after: int) -> Iterator[sa.ColumnElement[bool]]:
     yield journal.c.id > after
+    if query.before is not None:
+        yield journal.c.id < query.before
     if query.notable:
         yield sa.text("notable")  # type: ignore[misc]  # as the index has it
     if query.people:

@@ -2,6 +2,7 @@
 
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import replace
+from itertools import pairwise
 from types import TracebackType
 from typing import TYPE_CHECKING, Self, TypeVar
 
@@ -190,17 +191,17 @@ class DeskClient:
     async def facts(self, query: FactQuery) -> tuple[Fact, ...]:
         """What the journal says in short, page by page up to the limit; facts of its beginning come on top."""
         found: list[Fact] = []
-        after, left = query.after, query.limit
+        asked, left = query, query.limit
         while left > 0:
-            answer = await self._ask(self._stub.ListFacts, query_to_pb(replace(query, after=after, limit=left)))
+            answer = await self._ask(self._stub.ListFacts, query_to_pb(replace(asked, limit=left)))
             page = items(answer.facts, fact_from_pb, "facts", limit=MAX_FACTS)
+            if query.newest and any(one.position <= older.position for one, older in pairwise(page)):
+                raise CodecError("the controller lists facts in the order of the journal only: upgrade it")
             found.extend(page)
             left -= sum(fact.event != BEGINNING for fact in page)
             if not answer.more:
                 break
-            if not page or page[-1].position <= after:
-                raise CodecError("the controller sends the same page of facts again: upgrade this side")
-            after = page[-1].position
+            asked = _next(asked, page)
         return tuple(found)
 
     async def alerts(self, alerts: Sequence[Alert]) -> AlertsTaken:
@@ -243,3 +244,13 @@ def _host(word: str) -> str:
 
 def _step_from_pb(pb: desk_pb2.ExplainedStep) -> tuple[float, str]:
     return finite(pb.at_s, "step at_s"), text(pb.why, "step why")
+
+
+def _next(asked: FactQuery, page: Sequence[Fact]) -> FactQuery:
+    """The question for the page after this one. Raises CodecError when that is no other one."""
+    last = page[-1].position if page else None
+    if last is not None and asked.newest and (asked.before is None or last < asked.before):
+        return replace(asked, before=last)
+    if last is not None and not asked.newest and last > asked.after:
+        return replace(asked, after=last)
+    raise CodecError("the controller sends the same page of facts again: upgrade this side")

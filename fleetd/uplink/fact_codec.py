@@ -85,6 +85,8 @@ def query_to_pb(query: FactQuery) -> desk_pb2.ListFactsRequest:
         event=None if query.event is None else name(query.event, "event"),
         since_s=None if query.since_s is None else finite(query.since_s, "since_s"),
         until_s=None if query.until_s is None else finite(query.until_s, "until_s"),
+        before=None if query.before is None else unsigned(query.before, "before", bits=_POSITION_BITS),
+        newest=query.newest,
     )
 
 
@@ -100,6 +102,8 @@ def query_from_pb(pb: desk_pb2.ListFactsRequest) -> FactQuery:
         event=name(pb.event, "event") if pb.HasField("event") else None,
         since_s=finite(pb.since_s, "since_s") if pb.HasField("since_s") else None,
         until_s=finite(pb.until_s, "until_s") if pb.HasField("until_s") else None,
+        before=unsigned(pb.before, "before", bits=_POSITION_BITS) if pb.HasField("before") else None,
+        newest=pb.newest,
     )
 
 

@@ -1,4 +1,6 @@
-"""In front of every call: how many a peer may have open, and how many it may begin.
+"""In front of every call: whether the certificate still counts, how many a peer may have open, and begin.
+
+TLS looks at a certificate when a connection begins, and a connection has no end: a call is asked about it anew.
 
 A peer is who its certificate names; agents and people have limits of their own, so that a script that asks without end
 takes nothing from the agents, and a broken agent nothing from its operators. In insecure mode nobody is told apart, and
@@ -15,10 +17,11 @@ from urllib.parse import unquote
 import grpc
 import structlog
 
-from fleetd.ports import Clock, Refused
+from fleetd.ports import Clock, Refused, UplinkError
 from fleetd.uplink.buckets import Buckets
 from fleetd.uplink.config import ServerConfig
-from fleetd.uplink.tls import peer_of
+from fleetd.uplink.tls import certificate_of, peer_of
+from fleetd.uplink.validity import validity_of
 
 if TYPE_CHECKING:
     Handler = grpc.RpcMethodHandler[Any, Any]  # a generic class in the stub only
@@ -28,6 +31,7 @@ _log = structlog.get_logger(__name__)
 AGENT_OPEN_MAX = 8
 """Of these an agent needs three: its stream, the one that follows it, a renewal."""
 PERSON_OPEN_MAX = 32
+ENDED = "the certificate of this connection has ended: connect anew with one that counts"
 _REFLECTION = "/grpc.reflection."
 """It tells what can be asked: for peers with a role. Health is for any certificate that TLS let in."""
 _SAID_EVERY_S = 10.0
@@ -47,7 +51,8 @@ class Turnstile(grpc.aio.ServerInterceptor):  # type: ignore[type-arg]  # a gene
     """Counts the calls of every peer, and turns away what is beyond the limits."""
 
     def __init__(self, config: ServerConfig, *, clock: Clock) -> None:
-        """Take the limits from `config`; `clock` is for the rates."""
+        """Take the limits from `config`; `clock` is for the rates, and for the ends of certificates."""
+        self._clock = clock
         self._agents = Buckets(config.agent_calls_per_second, elapsed_s=clock.elapsed_s)
         self._people = Buckets(config.desk_calls_per_second, elapsed_s=clock.elapsed_s)
         self._said = Buckets(1 / _SAID_EVERY_S, elapsed_s=clock.elapsed_s, burst=1)
@@ -92,6 +97,8 @@ class Turnstile(grpc.aio.ServerInterceptor):  # type: ignore[type-arg]  # a gene
 
     @contextmanager
     def _inside(self, context: Context, method: str) -> Iterator[None]:
+        if self._has_ended(context):
+            raise _TurnedAwayError(grpc.StatusCode.UNAUTHENTICATED, ENDED)
         peer, is_agent = _who(context, needs_role=method.startswith(_REFLECTION))
         most = AGENT_OPEN_MAX if is_agent else PERSON_OPEN_MAX
         if self._open[peer] >= most:
@@ -105,6 +112,13 @@ class Turnstile(grpc.aio.ServerInterceptor):  # type: ignore[type-arg]  # a gene
             self._open[peer] -= 1
             if not self._open[peer]:
                 del self._open[peer]
+
+    def _has_ended(self, context: Context) -> bool:
+        pem = certificate_of(context.auth_context())
+        try:
+            return pem is not None and validity_of(pem, where="a certificate").ends_at_s <= self._clock.wall_s()
+        except UplinkError:  # TLS could read it; a session that begins with it says so in the log
+            return False
 
     def _turn_away(self, peer: str, method: str, why: str) -> None:
         self.turned_away_total += 1

@@ -9,6 +9,8 @@ import msgspec
 from starlette.requests import Request
 from starlette.responses import Response
 
+from fleetd.web.limits import Buckets
+
 GZIP_FROM_BYTES = 1024
 """Shorter bodies are not worth it."""
 
@@ -27,6 +29,14 @@ class Problem(Exception):  # noqa: N818 - it is an answer
     def response(self) -> Response:
         """The answer itself."""
         return Response(_encode({"error": self.error}), self.status, self.headers, "application/json")
+
+
+def take(buckets: Buckets, whose: str, what: str) -> None:
+    """Let one of `what` pass that somebody asks for. Raises Problem: he asks too often."""
+    wait_s = buckets.wait_s(whose)
+    if wait_s:
+        seconds = int(wait_s) + 1
+        raise Problem(429, f"too many {what}; try again in {seconds} s", {"Retry-After": str(seconds)})
 
 
 def answer(request: Request, body: Any, *, tag: str | None = None) -> Response:

@@ -79,7 +79,7 @@ def make_app(
     app.include_router(
         hook_routes(desk, view, read_alerts=read_alerts, metrics=metrics, agents_port=config.agents_port)
     )
-    app.include_router(session_routes(sessions))
+    app.include_router(session_routes(sessions, clock=clock))
     app.include_router(page_routes(static or (lambda: files)))
     _explain(app)
     _document(app)

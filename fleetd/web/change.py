@@ -15,9 +15,9 @@ from fleetd.ports import DeskDoor, FleetView, Peer
 from fleetd.web.answers import Problem, answer, digest
 from fleetd.web.gate import Visitor
 from fleetd.web.read import Name
-from fleetd.web.words import CHANGE_ERRORS, IDENTIFIER, LINE_CHARS_MAX, WORD_CHARS_MAX, clean, no_query
+from fleetd.web.words import CHANGE_ERRORS, IDENTIFIER, LINE_CHARS_MAX, SOMETHING, WORD_CHARS_MAX, clean, no_query
 
-Line = Annotated[str, Field(min_length=1, max_length=LINE_CHARS_MAX, pattern=r"\S"), AfterValidator(clean)]
+Line = Annotated[str, Field(min_length=1, max_length=LINE_CHARS_MAX, pattern=SOMETHING), AfterValidator(clean)]
 Word = Annotated[str, Field(max_length=WORD_CHARS_MAX, pattern=IDENTIFIER)]
 IfMatch = Annotated[str | None, Header(description="The host's `version`: it must not have changed since.")]
 Act = Callable[[Peer, HostName], Awaitable[Host]]

@@ -32,6 +32,8 @@ class WebConfig:
     """More are turned away with 503."""
     changes_per_minute: float = 120.0
     """That one peer may ask for; a quarter of it at once."""
+    reads_per_second: float = 100.0
+    """The same for questions, in the long run; ten times as many at once. An event stream is one."""
     session_seconds: float = 12 * 3600.0
     """After that a browser has to show its token again."""
 
@@ -58,7 +60,7 @@ class WebConfig:
                 raise ValueError("ca: neither it nor `tokens` is given, so nobody could come in; name one of them")
         if not 0 < self.agents_port <= _PORT_MAX:
             raise ValueError(f"agents_port: {self.agents_port} is no port")
-        for name in ("connections_max", "changes_per_minute", "session_seconds"):
+        for name in ("connections_max", "changes_per_minute", "reads_per_second", "session_seconds"):
             if not 0 < getattr(self, name) < math.inf:
                 raise ValueError(f"{name}: {getattr(self, name)} is not above 0")
 

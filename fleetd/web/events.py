@@ -7,6 +7,7 @@ Format: https://html.spec.whatwg.org/multipage/server-sent-events.html
 
 import asyncio
 import contextlib
+from collections import Counter
 from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any
 
@@ -18,11 +19,14 @@ from starlette.responses import Response
 from fleetd.ports import Clock, FleetView, StoreError, Unknown
 from fleetd.ports.view import Changes
 from fleetd.web.answers import Problem
+from fleetd.web.change import who
 from fleetd.web.gate import Receive, Scope, Send
 from fleetd.web.rows import row
 from fleetd.web.words import ERRORS, no_query
 
 STREAMS_MAX = 256
+STREAMS_EACH = 64
+"""Of one peer: a screen has one for each window that somebody sees."""
 PAUSE_S = 0.5
 """Between two events of one stream: in a storm they become one."""
 BEAT_S = 15.0
@@ -44,6 +48,8 @@ class EventStreams:
         self._nonce = nonce
         self._stop = asyncio.Event()
         self.open = 0
+        self.of: Counter[str] = Counter()
+        """The same, by peer."""
         self._told = ("", "", "")
         """The last event: since, position, text."""
 
@@ -66,7 +72,13 @@ class EventStreams:
             _ = self._view.position  # before the answer begins, what stands in the way can be said
             if self.open >= STREAMS_MAX:
                 raise Problem(503, f"{STREAMS_MAX} streams are open; ask now and then instead", {"Retry-After": "30"})
-            return _Stream(self, request.headers.get("last-event-id"), admitted)
+            peer = who(request)
+            whose = f"{peer.role}:{peer.name}"
+            if self.of[whose] >= STREAMS_EACH:
+                raise Problem(
+                    429, f"{peer.name} has {STREAMS_EACH} streams open already; end some", {"Retry-After": "30"}
+                )
+            return _Stream(self, request.headers.get("last-event-id"), admitted, whose)
 
         return routes
 
@@ -141,12 +153,15 @@ class _Stream(Response):
 
     media_type = "text/event-stream"
 
-    def __init__(self, streams: EventStreams, last: str | None, admitted: Callable[[Scope, Headers], bool]) -> None:
+    def __init__(
+        self, streams: EventStreams, last: str | None, admitted: Callable[[Scope, Headers], bool], whose: str
+    ) -> None:
         super().__init__(headers={"Cache-Control": "no-store", "X-Accel-Buffering": "no"})
         del self.headers["content-length"]
         self._streams = streams
         self._last = last
         self._admitted = admitted
+        self._whose = whose
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         headers = Headers(scope=scope)
@@ -162,6 +177,7 @@ class _Stream(Response):
                 pass
 
         self._streams.open += 1
+        self._streams.of[self._whose] += 1
         try:
             await send({"type": "http.response.start", "status": 200, "headers": self.raw_headers})
             tasks = (
@@ -179,3 +195,6 @@ class _Stream(Response):
             await send({"type": "http.response.body", "body": b"", "more_body": False})
         finally:
             self._streams.open -= 1
+            self._streams.of[self._whose] -= 1
+            if not self._streams.of[self._whose]:
+                del self._streams.of[self._whose]

@@ -6,6 +6,7 @@ no proof that its user meant it, so a change is JSON, from the same origin, and 
 """
 
 import asyncio
+import math
 import re
 from collections.abc import Awaitable, Callable, MutableMapping
 from dataclasses import dataclass
@@ -15,11 +16,11 @@ from starlette.datastructures import Headers
 from starlette.requests import cookie_parser
 
 from fleetd.ports import Clock, Peer, Refused
-from fleetd.web.answers import Problem
+from fleetd.web.answers import Problem, take
 from fleetd.web.config import WebConfig
 from fleetd.web.limits import Buckets, Patience
 from fleetd.web.sessions import Session, Sessions, same_secret
-from fleetd.web.tokens import TOKEN_CHARS_MAX, TokenFile, digest_of
+from fleetd.web.tokens import READERS, TOKEN_CHARS_MAX, TokenFile, digest_of
 
 Scope = MutableMapping[str, Any]
 Message = MutableMapping[str, Any]
@@ -31,12 +32,12 @@ UNAUTHENTICATED = Peer(name="unauthenticated", role="operator")
 """Who everybody is where everybody is believed; so named that it stands out in holds and in the audit trail."""
 CSRF_HEADER = "x-fleetd-csrf"
 BODY_BYTES_MAX = 1 << 20
+LOGIN_BYTES_MAX = 4096
+"""Of a body that anybody may send."""
 PUBLIC = frozenset({"/", "/healthz", "/readyz", "/api/v1/session"})
 SESSION = "/api/v1/session"
 EVENTS = "/api/v1/events"
 HOOKS = "/hooks/"
-READERS = frozenset({"operator", "viewer"})
-_LOGINS_PER_MINUTE = 20.0
 # No Strict-Transport-Security: it would hold for every port of this host, and other services there may be plain HTTP.
 _SECURITY = (
     (
@@ -80,11 +81,12 @@ class Gate:
         self._on_bug = on_bug
         self._patience = patience
         self._open = config.open
+        self._clock = clock
         self._tokens = tokens
         self._sessions = sessions
-        per_minute = config.changes_per_minute
+        per_minute, per_second = config.changes_per_minute, config.reads_per_second
         self._changes = Buckets(per_minute=per_minute, at_once=per_minute / 4, clock=clock)
-        self._logins = Buckets(per_minute=_LOGINS_PER_MINUTE, at_once=_LOGINS_PER_MINUTE, clock=clock)
+        self._reads = Buckets(per_minute=per_second * 60, at_once=per_second * 10, clock=clock)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve one request."""
@@ -117,14 +119,13 @@ class Gate:
         if changes:
             _meant(method, headers, visitor)
         if path in PUBLIC or path.startswith("/static/"):
-            if path == SESSION and method == "POST":
-                _take(self._logins, (scope.get("client") or ("",))[0], "attempts to log in")
             return
         if visitor is None:
             raise _who_are_you("who are you? send a bearer token, show a client certificate, or log in on the page")
         _may(visitor.peer, path, changes=changes)
-        if changes:
-            _take(self._changes, f"{visitor.peer.role}:{visitor.peer.name}", "changes")
+        # One loop serves people and agents: a script that asks without end is not to take it from the agents.
+        buckets, what = (self._changes, "changes") if changes else (self._reads, "questions")
+        take(buckets, f"{visitor.peer.role}:{visitor.peer.name}", what)
 
     def may_look(self, scope: Scope, headers: Headers) -> bool:
         """Whether whoever asked this may read, as things are now."""
@@ -146,10 +147,15 @@ class Gate:
         found = self._sessions.find(cookie) if cookie and self._sessions is not None else None
         if found is not None:
             return Visitor(peer=found[1], session=found[0])
-        shown = scope.get("state", {}).get("certificate")
+        state = scope.get("state", {})
+        shown = state.get("certificate")
         if isinstance(shown, Refused):
             raise Problem(403, str(shown))
         if isinstance(shown, Peer):
+            if state.get("certificate_ends_s", math.inf) <= self._clock.wall_s():  # TLS looked when it began
+                raise Problem(
+                    401, "the certificate of this connection has ended: connect anew", {"Connection": "close"}
+                )
             return Visitor(peer=shown)
         return Visitor(peer=UNAUTHENTICATED) if self._open else None
 
@@ -213,13 +219,6 @@ def _may(peer: Peer, path: str, *, changes: bool) -> None:
     raise Problem(403, f"{peer.name} has the role {peer.role} and may not {what}; that takes {needs}")
 
 
-def _take(buckets: Buckets, whose: str, what: str) -> None:
-    wait_s = buckets.wait_s(whose)
-    if wait_s:
-        seconds = int(wait_s) + 1
-        raise Problem(429, f"too many {what}; try again in {seconds} s", {"Retry-After": str(seconds)})
-
-
 def _meant(method: str, headers: Headers, visitor: Visitor | None) -> None:
     """Refuse a change that another site's page may have sent. Raises Problem."""
     host, origin = headers.get("host", ""), headers.get("origin")
@@ -246,9 +245,9 @@ async def _body(scope: Scope, headers: Headers, receive: Receive, body_s: float)
     """Read the whole body of a change, which is bounded in size and time. Raises Problem."""
     if scope["method"] in {"GET", "HEAD", "OPTIONS"}:
         return receive
-    length = headers.get("content-length", "0")
-    if not length.isdecimal() or int(length) > BODY_BYTES_MAX:
-        raise _too_large()
+    length, most = headers.get("content-length", "0"), LOGIN_BYTES_MAX if scope["path"] in PUBLIC else BODY_BYTES_MAX
+    if not length.isdecimal() or int(length) > most:
+        raise _too_large(most)
     parts: list[bytes] = []
     size = 0
     try:
@@ -260,8 +259,8 @@ async def _body(scope: Scope, headers: Headers, receive: Receive, body_s: float)
                     raise Problem(400, "the body broke off")
                 parts.append(message.get("body", b""))
                 size += len(parts[-1])
-                if size > BODY_BYTES_MAX:
-                    raise _too_large()
+                if size > most:
+                    raise _too_large(most)
                 more = message.get("more_body", False)
     except TimeoutError:
         raise Problem(408, f"the body took longer than {body_s:g} s", {"Connection": "close"}) from None
@@ -277,5 +276,5 @@ async def _body(scope: Scope, headers: Headers, receive: Receive, body_s: float)
     return again
 
 
-def _too_large() -> Problem:
-    return Problem(413, f"the body is larger than {BODY_BYTES_MAX} bytes", {"Connection": "close"})
+def _too_large(most: int) -> Problem:
+    return Problem(413, f"the body is larger than {most} bytes", {"Connection": "close"})

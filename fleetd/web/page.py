@@ -11,15 +11,19 @@ from fastapi import APIRouter, Depends, Request
 from pydantic import BaseModel, ConfigDict, Field
 from starlette.responses import Response
 
-from fleetd.web.answers import Problem, answer, has, packed
+from fleetd.ports import Clock
+from fleetd.web.answers import Problem, answer, has, packed, take
 from fleetd.web.gate import Visitor, cookie_name, cookie_of, is_secure
+from fleetd.web.limits import Buckets
 from fleetd.web.sessions import Sessions
 from fleetd.web.shapes import SessionState
-from fleetd.web.tokens import TOKEN_CHARS_MAX
+from fleetd.web.tokens import READERS, TOKEN_CHARS_MAX
 from fleetd.web.words import CHANGE_ERRORS, no_query
 
 _log = structlog.get_logger(__name__)
 
+LOGINS_PER_MINUTE = 20.0
+"""Of one owner of a token; without a good one, of one address."""
 FOLDER = Path(__file__).parent / "static"
 _TYPES = {
     ".css": "text/css; charset=utf-8",
@@ -86,8 +90,10 @@ def page_routes(files: Callable[[], Mapping[str, StaticFile]]) -> APIRouter:
     return routes
 
 
-def session_routes(sessions: Sessions | None) -> APIRouter:
-    """Make the routes of a browser's session."""
+def session_routes(sessions: Sessions | None, *, clock: Clock) -> APIRouter:
+    """Make the routes of a browser's session; `clock` is for the rate of log-ins."""
+    # Whoever has a token is asked for his own sake: nobody keeps him out by trying many that are wrong.
+    attempts = Buckets(per_minute=LOGINS_PER_MINUTE, at_once=LOGINS_PER_MINUTE, clock=clock)
     routes = APIRouter(
         prefix="/api/v1/session", responses=CHANGE_ERRORS, dependencies=[Depends(no_query)], tags=["session"]
     )
@@ -104,12 +110,15 @@ def session_routes(sessions: Sessions | None) -> APIRouter:
     @routes.post("", response_model=SessionState)
     async def login(request: Request, body: Login) -> Response:
         """Log a browser in by a token: the answer sets a cookie."""
-        opened = None if sessions is None else sessions.open(body.token)
+        peer = None if sessions is None else sessions.owner(body.token)
         address = request.client.host if request.client is not None else ""
-        if sessions is None or opened is None:
+        take(attempts, address if peer is None else f"{peer.role}:{peer.name}", "attempts to log in")
+        if sessions is None or peer is None:
             _log.warning("web log-in refused", address=address)
             raise Problem(401, "this token is not known, or has expired; ask for a new one")
-        cookie, session, peer = opened
+        if peer.role not in READERS:
+            raise Problem(403, f"{peer.name} has the role {peer.role} and may not read here; that takes another token")
+        cookie, session = sessions.open(body.token)
         _log.info("web log-in", who=peer.name, role=peer.role, address=address)
         response = _session(SessionState(name=peer.name, role=peer.role, csrf=session.csrf))
         response.set_cookie(

@@ -19,7 +19,7 @@ from fleetd.ports.view import PolicyState
 from fleetd.web import shapes
 from fleetd.web.answers import Problem, answer, digest, has, packed, takes_gzip
 from fleetd.web.rows import brief, fleet_map, timeline, word_flags
-from fleetd.web.words import ERRORS, HOST_NAME, NAME_CHARS_MAX, NO_CONTROL, WORD_CHARS_MAX, no_query
+from fleetd.web.words import ERRORS, HOST_NAME, NAME_CHARS_MAX, NO_CONTROL, WORD_CHARS_MAX, each_once, no_query
 
 Name = Annotated[str, Path(pattern=HOST_NAME, max_length=NAME_CHARS_MAX, description="Name of the host.")]
 Word = Annotated[str, Field(max_length=WORD_CHARS_MAX, pattern=NO_CONTROL)]
@@ -54,6 +54,10 @@ class FactsQuery(BaseModel):
 
     after: int = Field(default=0, ge=0, le=POSITION_MAX)
     """Only entries behind this position."""
+    before: int | None = Field(default=None, ge=1, le=POSITION_MAX)
+    """Only entries in front of this position."""
+    newest: bool = False
+    """The newest of them, newest first; false: in the order of the journal."""
     limit: int = Field(default=100, ge=1, le=PAGE_MAX)
     people: bool = True
     """Only what a person asked for; false: also what the controller decided by itself."""
@@ -79,7 +83,7 @@ def read_routes(desk: DeskDoor, view: FleetView, *, nonce: str) -> APIRouter:
     routes = APIRouter(prefix="/api/v1", responses=ERRORS, tags=["fleet"])
     made = _Map()
 
-    @routes.get("/hosts", response_model=shapes.HostPage)
+    @routes.get("/hosts", response_model=shapes.HostPage, dependencies=[Depends(each_once(HostsQuery))])
     async def list_hosts(request: Request, query: Annotated[HostsQuery, Query()]) -> Response:
         """A page of hosts, by name."""
         position, connected = view.position, view.connected()
@@ -163,11 +167,13 @@ def _fleet_routes(routes: APIRouter, desk: DeskDoor, view: FleetView) -> None:
         )
         return answer(request, body)
 
-    @routes.get("/facts", response_model=shapes.FactPage)
+    @routes.get("/facts", response_model=shapes.FactPage, dependencies=[Depends(each_once(FactsQuery))])
     async def list_facts(request: Request, query: Annotated[FactsQuery, Query()]) -> Response:
-        """The audit trail: who changed what, when, why, what it was before and after; oldest first."""
+        """The audit trail: who changed what, when, why, what it was before and after."""
         asked = FactQuery(
             after=query.after,
+            before=query.before,
+            newest=query.newest,
             limit=query.limit + 1,
             people=query.people,
             host=None if query.host is None else HostName(query.host),

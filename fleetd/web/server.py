@@ -5,7 +5,7 @@ import contextlib
 import os
 import socket
 import ssl
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +13,7 @@ import structlog
 import uvicorn
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
-from fleetd.ports import Peer, Refused
+from fleetd.ports import Peer, PortError, Refused
 from fleetd.ports.certificate import peer_named
 from fleetd.web.app import WebApp
 from fleetd.web.config import WebConfig, parse_listen
@@ -49,7 +49,8 @@ class _Protocol(H11Protocol):
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
-        self.app_state = {**self.app_state, "certificate": _certificate(transport), "hang_up": transport.abort}
+        shown = transport.get_extra_info("peercert") or {}
+        self.app_state = {**self.app_state, **_certificate(shown), "hang_up": transport.abort}
         self._await_head()
 
     def data_received(self, data: bytes) -> None:
@@ -82,15 +83,15 @@ class _Protocol(H11Protocol):
             self._head = None
 
 
-def _certificate(transport: asyncio.BaseTransport) -> Peer | Refused | None:
-    """Whom the client's certificate names, which TLS has verified; None: it has shown none."""
-    shown = transport.get_extra_info("peercert")
+def _certificate(shown: dict[str, Any]) -> dict[str, Peer | Refused | float | None]:
+    """Whom the client's certificate names, which TLS has verified, and until when; nothing: it has shown none."""
     if not shown:
-        return None
+        return {"certificate": None}
     try:
-        return peer_named(value for kind, value in shown.get("subjectAltName", ()) if kind == "URI")
+        peer = peer_named(value for kind, value in shown.get("subjectAltName", ()) if kind == "URI")
     except Refused as error:
-        return error
+        return {"certificate": error}
+    return {"certificate": peer, "certificate_ends_s": float(ssl.cert_time_to_seconds(shown["notAfter"]))}
 
 
 class _Uvicorn(uvicorn.Server):
@@ -129,18 +130,25 @@ class WebServer:
         await asyncio.wait({self._serving})
 
 
-async def serve_web(config: WebConfig, app: WebApp, bug: "asyncio.Future[None]") -> WebServer:
+SeeKey = Callable[[str], object]
+"""Looks whether a private key may be used: whether others can read its file. Raises PortError."""
+
+
+async def serve_web(
+    config: WebConfig, app: WebApp, bug: "asyncio.Future[None]", *, see_key: SeeKey = lambda _path: None
+) -> WebServer:
     """Listen and serve.
 
     Args:
         config: where, and with which certificates.
         app: what is served.
         bug: fails with the first exception that no port names.
+        see_key: asked before a key is taken up, at the start and whenever it was replaced.
 
     Raises:
-        WebError: the address cannot be had, or the certificates cannot be used.
+        WebError: the address cannot be had, or the certificates cannot be used; what `see_key` raises.
     """
-    context = None if config.insecure else Certificates(config).context
+    context = None if config.insecure else Certificates(config, see_key=see_key).context
     listener = _listen(config.listen)
     settings: dict[str, Any] = {} if context is None else {"ssl_context_factory": lambda _config, _default: context}
     uvicorn_config = _Config(
@@ -181,8 +189,9 @@ def _listen(listen: str) -> socket.socket:
 class Certificates:
     """The server's certificates, looked at anew for each connection, so that they rotate without downtime."""
 
-    def __init__(self, config: WebConfig) -> None:
-        """Read them. Raises WebError."""
+    def __init__(self, config: WebConfig, *, see_key: SeeKey = lambda _path: None) -> None:
+        """Read them. Raises WebError; what `see_key` raises."""
+        self._see_key = see_key
         self._files = tuple(path for path in (config.cert, config.key, config.ca) if path is not None)
         self._config = config
         self._stamps = self._stamps_now()
@@ -196,7 +205,7 @@ class Certificates:
             self._stamps = stamps
             try:
                 self._current = self._load()
-            except WebError as error:
+            except PortError as error:
                 _log.error("web certificates not reloaded; the last good ones stay in use", why=str(error))
             else:
                 _log.info("web certificates reloaded", cert=self._config.cert)
@@ -206,6 +215,8 @@ class Certificates:
     def _load(self) -> ssl.SSLContext:
         config = self._config
         assert config.cert is not None  # noqa: S101 - the configuration was checked
+        assert config.key is not None  # noqa: S101
+        self._see_key(config.key)
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         context.minimum_version = ssl.TLSVersion.TLSv1_2
         # No resumption: a session begun with a certificate that is no longer good must not go on.

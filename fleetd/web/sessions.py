@@ -36,18 +36,18 @@ class Sessions:
         self.session_s = session_s
         self._open: OrderedDict[str, Session] = OrderedDict()  # by the digest of the cookie: oldest first
 
-    def open(self, token: str) -> tuple[str, Session, Peer] | None:
-        """Open a session; returns its cookie. None: the token is not let in."""
-        digest = digest_of(token)
-        peer = self._tokens.peer(digest)
-        if peer is None:
-            return None
+    def owner(self, token: str) -> Peer | None:
+        """Whose token it is; None: it is not let in."""
+        return self._tokens.peer(digest_of(token))
+
+    def open(self, token: str) -> tuple[str, Session]:
+        """Open a session by a token that has an owner; returns its cookie."""
         cookie = self._secret()
-        session = Session(token=digest, csrf=self._secret(), until_s=self._clock.elapsed_s() + self.session_s)
+        session = Session(token=digest_of(token), csrf=self._secret(), until_s=self._clock.elapsed_s() + self.session_s)
         self._open[digest_of(cookie)] = session
         if len(self._open) > SESSIONS_MAX:
             self._open.popitem(last=False)
-        return cookie, session, peer
+        return cookie, session
 
     def find(self, cookie: str) -> tuple[Session, Peer] | None:
         """The session of a cookie; None when there is none or it has ended."""

@@ -161,11 +161,11 @@ class FleetState:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FactPage:
-    """A page of what the journal says in short, in its order."""
+    """A page of what the journal says in short, in its order or the newest first."""
 
     facts: tuple[Fact, ...]
     more: bool
-    """Whether there are more after the last one: ask with its `position` as `after`."""
+    """Whether there are more after the last one: ask with its `position` as `after`; of the newest, as `before`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

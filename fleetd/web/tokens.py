@@ -23,6 +23,8 @@ _log = structlog.get_logger(__name__)
 ROLES = ("operator", "viewer", "hook")
 """`hook` is for a monitor, whose configuration lies on other machines: it hands in alerts, reads nothing, changes no
 host."""
+READERS = frozenset({"operator", "viewer"})
+"""Who may look, and so has a use for the page."""
 PREFIX = "fleetd_"
 """Tokens begin so, that scanners for secrets find one that was published."""
 _NAME = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9._-]{0,251}[A-Za-z0-9])?")

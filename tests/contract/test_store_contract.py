@@ -341,6 +341,12 @@ def test_facts_are_found_by_person_time_host_and_weight(store: Store) -> None:
     assert positions(until_s=8.0, host=HostName("h01")) == [1, 2, 3]
     assert positions(host=HostName("h02")) == []
     assert positions(limit=2) == [1, 2]
+    assert positions(newest=True) == [4, 3, 2, 1]
+    assert positions(newest=True, limit=2) == [4, 3]
+    assert positions(newest=True, before=3, host=HostName("h01")) == [2, 1]
+    assert positions(newest=True, before=4, after=1, people=True) == [3]
+    assert positions(before=3) == [1, 2]
+    assert positions(newest=True, notable=True) == [3, 1]
     assert store.beginning() == Beginning()
 
 

@@ -18,7 +18,7 @@ from fleetd.model.host import Gpu, Hello, Lifecycle
 from fleetd.model.ids import BootId, FindingId, GpuId, HostName, OrderId, SpoolId
 from fleetd.model.journal import JournalEntry
 from fleetd.model.order import FleetOrder, Quarantine, Release, RunBurnin
-from fleetd.ports import ActuatorError, Peer, Receipt, Refused, Standing, StoreError
+from fleetd.ports import ActuatorError, Peer, Receipt, Refused, RunBlocking, Standing, StoreError
 from fleetd.stores.memory import MemoryStore
 
 H01, H02 = HostName("h01"), HostName("h02")
@@ -99,13 +99,20 @@ async def _run_here(function: Callable[[], object]) -> object:
 
 
 @asynccontextmanager
-async def running(store: MemoryStore, scheduler: Scheduler) -> AsyncIterator[Controller]:
+async def running(
+    store: MemoryStore,
+    scheduler: Scheduler,
+    *,
+    run_blocking: RunBlocking | None = None,
+    run_deciding: RunBlocking | None = None,
+) -> AsyncIterator[Controller]:
     controller = Controller(
         store=store,
         actuator=scheduler,
         policy=POLICY,
         clock=StillClock(),
-        run_blocking=_run_here,
+        run_blocking=run_blocking or _run_here,
+        run_deciding=run_deciding,
         dispatcher=DispatcherConfig(),
     )
     controller.load()

@@ -1,14 +1,17 @@
 """The kill switch stops what automation has decided and not done yet, and nothing that a person asks for."""
 
 import asyncio
+from collections.abc import Callable
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
 from fleetd.controller.controller import Controller
 from fleetd.model.finding import Verdict
-from fleetd.model.ids import HostName, SpoolId
+from fleetd.model.ids import HostName, OrderId, SpoolId
 from fleetd.model.order import Quarantine, RecallBurnin, Release, RunBurnin
+from fleetd.ports import Claim
 from fleetd.stores.memory import MemoryStore
 from tests.controller.test_controller import (
     AGENT,
@@ -57,6 +60,44 @@ def test_the_kill_switch_holds_a_quarantine_back_that_waits_for_the_scheduler() 
             await controller.desk.resume_automation(OPERATOR, "done")
             await settled(lambda: taken_out(scheduler)[6:] == [H01])
             assert controller.dispatcher.hosts_held_back == 0
+
+    play(scene)
+
+
+class CountedClaims(MemoryStore):
+    """A ledger that counts who claims an order."""
+
+    claims = 0
+
+    def claim(self, order: OrderId) -> Claim | None:
+        self.claims += 1
+        return super().claim(order)
+
+
+def test_the_kill_switch_holds_back_what_is_being_claimed_at_this_moment() -> None:
+    """A claim asks the database: what a person stops meanwhile must not go out."""
+
+    async def scene() -> None:
+        store, scheduler = CountedClaims(), Scheduler()
+        answers = asyncio.Event()
+
+        async def slow_claims(function: Callable[[], Any]) -> Any:
+            before = store.claims
+            result = function()
+            if store.claims > before:
+                await answers.wait()
+            return result
+
+        async with running(store, scheduler, run_blocking=slow_claims) as controller:
+            order = await qualify(controller)
+            await controller.intake.finding(H01, SPOOL, 1, ended(order, bad=3))
+            await settled(lambda: store.claims == 1)
+            await controller.desk.stop_automation(OPERATOR, "roll-out")
+            answers.set()
+            await settled(lambda: controller.dispatcher.hosts_held_back == 1)
+            assert taken_out(scheduler) == []
+            await controller.desk.resume_automation(OPERATOR, "done")
+            await settled(lambda: taken_out(scheduler) == [H01])
 
     play(scene)
 

@@ -119,6 +119,19 @@ def test_orders_are_finished_while_entries_are_written(store: PgStore) -> None:
     assert made.entries[-1].orders[0].id not in {order.id for order in store.load().open_orders}
 
 
+def test_a_store_that_is_closed_claims_nothing_more(place: PgPlace, store: PgStore) -> None:
+    """A claim is asked for on a thread: when it is there, its controller may have ended already."""
+    store.commit(history().entries)
+    (order, *_) = store.load().open_orders
+    store.close()
+    with pytest.raises(NotJudge, match="closed"):
+        store.claim(order.id)
+    with closing(PgStore(place)) as successor:
+        claim = successor.claim(order.id)
+        assert claim is not None
+        claim.let_go()
+
+
 def test_claims_end_with_the_store_that_has_them(place: PgPlace, store: PgStore) -> None:
     made = history()
     store.commit(made.entries)

@@ -126,6 +126,8 @@ class FakeDeskDoor:
         self.done: list[tuple[Peer, str, str]] = []
         self.all_facts: list[Fact] = []
         self.queries: list[FactQuery] = []
+        self.old = False
+        """Of a version that knows the order of the journal only."""
 
     def _known(self, name: HostName) -> Host:
         if name not in self.known:
@@ -171,8 +173,11 @@ class FakeDeskDoor:
 
     async def facts(self, query: FactQuery) -> tuple[Fact, ...]:
         self.queries.append(query)
-        begin = [f for f in self.all_facts if f.event == BEGINNING and query.after == 0]
+        begin = [f for f in self.all_facts if f.event == BEGINNING and query.after == 0 and not query.newest]
         rest = [f for f in self.all_facts if f.event != BEGINNING and f.position > query.after]
+        rest = [f for f in rest if query.before is None or f.position < query.before]
+        if query.newest and not self.old:
+            rest.reverse()
         return (*begin, *rest[: query.limit])
 
     async def alerts(self, peer: Peer, alerts: Sequence[Alert]) -> AlertsTaken:

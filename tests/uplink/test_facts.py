@@ -61,6 +61,7 @@ def test_a_fact_comes_back_as_it_was(one: Fact) -> None:
 def test_questions_and_alerts_come_back_and_a_page_is_bounded() -> None:
     query = FactQuery(after=3, limit=7, people=True, host=HostName("h"), who="ann", event="E", since_s=1.0, until_s=2.0)
     assert query_from_pb(query_to_pb(query)) == query
+    assert query_from_pb(query_to_pb(newest := FactQuery(limit=7, before=9, newest=True))) == newest
     assert query_from_pb(query_to_pb(FactQuery(limit=10**6, notable=True))).limit == FACTS_PAGE
     assert alert_from_pb(alert_to_pb(ALERT)) == ALERT
 
@@ -74,6 +75,11 @@ def test_every_page_is_fetched_and_each_fact_once(play: Any) -> None:
             assert list(await desk.facts(FactQuery(limit=10**6, notable=True))) == [*beginning, *facts]
             assert list(await desk.facts(FactQuery(limit=1100))) == [*beginning, *facts[:1100]]
             assert list(await desk.facts(FactQuery(after=6, limit=2))) == facts[1:3]
+            assert list(await desk.facts(FactQuery(limit=1100, newest=True))) == facts[::-1][:1100]
+            assert list(await desk.facts(FactQuery(limit=2, newest=True, before=8))) == facts[1::-1]
+            bench.desk_door.old = True
+            with pytest.raises(UplinkError, match="in the order of the journal only: upgrade it"):
+                await desk.facts(FactQuery(limit=2, newest=True))
             bench.desk_door.all_facts = []
             assert await desk.facts(FactQuery(limit=10)) == ()
         assert all(query.limit <= FACTS_PAGE for query in bench.desk_door.queries)

@@ -7,6 +7,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+import grpc
 import pytest
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes
@@ -21,7 +22,8 @@ from fleetd.ports import Refused, UplinkError
 from fleetd.system import RealClock, run_blocking, secret
 from fleetd.uplink.authority import FileAuthority
 from fleetd.uplink.certificate import common_name
-from fleetd.uplink.config import UplinkConfig
+from fleetd.uplink.channel import open_channel
+from fleetd.uplink.config import TlsFiles, UplinkConfig
 from fleetd.uplink.renew import main as carry_out
 from fleetd.uplink.renewer import OwnCertificate
 from fleetd.uplink.token_book import SqliteTokenBook
@@ -118,6 +120,29 @@ def test_a_session_ends_with_its_certificate_and_goes_on_with_the_next(play: Any
             (told,) = [entry for entry in logs if entry["event"] == "uplink_drained"]
             assert told["why"] == "the certificate that this connection began with has ended"
         assert (bench.door.ids(), uplink.failures_total) == (["a", "b"], 0)
+
+    play(scenario)
+
+
+def test_a_connection_that_outlives_its_certificate_asks_for_nothing_more(play: Any, make: Any) -> None:
+    """Not even for a new certificate: what has ended proves nothing to renew with."""
+
+    async def scenario(bench: Any) -> None:
+        for role, name in (("operator", "ann"), ("agent", "h01")):
+            make.certify(bench, name, [f"fleetd://{role}/{name}"], ends_s=3600.0)
+        bench.clock = AheadClock()
+        async with bench.server() as server, bench.desk(server.port, stem="ann") as ann:
+            files = TlsFiles(**bench.tls("h01"))
+            async with open_channel(f"127.0.0.1:{server.port}", files, receive_max_bytes=1 << 20) as channel:
+                renew = channel.unary_unary("/fleetd.pb.v1.Identity/Renew")
+                await ann.hosts()
+                with pytest.raises(grpc.aio.AioRpcError, match="the site's CA does"):  # it was asked
+                    await renew(b"")
+                bench.clock.ahead_s = 3601.0
+                with pytest.raises(Refused, match="the certificate of this connection has ended: connect anew"):
+                    await ann.hosts()
+                with pytest.raises(grpc.aio.AioRpcError, match="the certificate of this connection has ended"):
+                    await renew(b"")
 
     play(scenario)
 

@@ -1,6 +1,7 @@
 """What people change: by whom, with which reason, and what is refused."""
 
 import json
+import re
 from collections.abc import Callable, Coroutine
 from dataclasses import replace
 from pathlib import Path
@@ -205,6 +206,22 @@ def test_what_cannot_be_printed_is_not_kept(play: Play, tmp_path: Path) -> None:
             body = {"reason": "a\u0000b\u202ec\x1b[31m"}
             answer = await operator.post(f"{HOST}/quarantine", json=body)
             assert answer.json()["holds"][0]["reason"] == "a b c [31m"
+
+    play(scene())
+
+
+def test_what_is_space_to_anybody_is_no_reason(play: Play, tmp_path: Path) -> None:
+    """Regular expressions of Python, Rust and JavaScript differ in what is space; the document must not."""
+    spaces = [sign for sign in map(chr, range(0x10000)) if sign.isspace() or sign in "\u0085\ufeff"]
+
+    async def scene() -> None:
+        async with site(tmp_path) as here, here.client("operator") as operator:
+            document = (await operator.get("/api/v1/openapi.json")).json()
+            pattern = document["components"]["schemas"]["Change"]["properties"]["reason"]["pattern"]
+            for sign in spaces:
+                assert re.search(pattern, sign) is None, repr(sign)
+                answer = await operator.post(f"{HOST}/repair", json={"reason": sign})
+                assert answer.status_code == 422, repr(sign)
 
     play(scene())
 

@@ -10,8 +10,10 @@ from typing import Any
 from fleetd.model.host import Lifecycle
 from fleetd.model.ids import HostName
 from fleetd.ports import Peer, StoreError
-from fleetd.web.events import BEAT_S, HOSTS_MAX, PAUSE_S, STREAMS_MAX
+from fleetd.system import secret
+from fleetd.web.events import BEAT_S, HOSTS_MAX, PAUSE_S, STREAMS_EACH, STREAMS_MAX
 from fleetd.web.shapes import FLAGS
+from fleetd.web.tokens import new_token
 from tests.web.conftest import Site, site
 
 Play = Callable[[Coroutine[Any, Any, None]], None]
@@ -248,11 +250,25 @@ def test_a_server_that_stops_ends_all_streams(play: Play, tmp_path: Path) -> Non
     play(scene())
 
 
+def _more_viewers(here: Site, number: int) -> list[str]:
+    """Let more people in; returns what `Site.token` calls them."""
+    assert here.tokens is not None
+    names = [f"viewer{n}" for n in range(2, number + 2)]
+    with here.tokens.open("a") as file:
+        for name in names:
+            here.token[name], line = new_token(name, "viewer", entropy=secret())
+            file.write(f"{line}\n")
+    here.clock.pass_s(2)  # by then the file is looked at
+    return names
+
+
 def test_streams_are_counted_and_only_so_many_are_served(play: Play, tmp_path: Path) -> None:
     async def scene() -> None:
         async with site(tmp_path) as here:
-            streams = [Stream(here) for _ in range(STREAMS_MAX)]
+            viewers = _more_viewers(here, STREAMS_MAX // STREAMS_EACH)
+            streams = [Stream(here, role=viewer) for viewer in viewers for _ in range(STREAMS_EACH)]
             assert {await stream.status() for stream in streams} == {200}
+            assert len(streams) == here.app.streams.open == STREAMS_MAX
             late = Stream(here)
             assert await late.status() == 503
             await streams[0].leave()
@@ -260,7 +276,25 @@ def test_streams_are_counted_and_only_so_many_are_served(play: Play, tmp_path: P
             assert await again.status() == 200
             for stream in (*streams[1:], again):
                 await stream.leave()
-            assert here.app.streams.open == 0
+            assert (here.app.streams.open, here.app.streams.of) == (0, {})
+
+    play(scene())
+
+
+def test_one_peer_cannot_take_all_streams(play: Play, tmp_path: Path) -> None:
+    async def scene() -> None:
+        async with site(tmp_path) as here:
+            streams = [Stream(here) for _ in range(STREAMS_EACH)]
+            assert {await stream.status() for stream in streams} == {200}
+            assert await Stream(here).status() == 429
+            other = Stream(here, role="operator")
+            assert await other.status() == 200
+            await streams[0].leave()
+            again = Stream(here)
+            assert await again.status() == 200
+            for stream in (*streams[1:], again, other):
+                await stream.leave()
+            assert here.app.streams.of == {}
 
     play(scene())
 

@@ -79,6 +79,8 @@ def test_a_hook_hands_in_alerts_and_does_nothing_else(play: Play, tmp_path: Path
             for path in CHANGES:
                 assert (await hook.post(path, json=WHY)).status_code == 403, path
             assert (await hook.post("/hooks/alertmanager", json={"alerts": []})).status_code == 200
+            answer = await hook.post("/api/v1/session", json={"token": here.token["hook"]})
+            assert (answer.status_code, "set-cookie" in answer.headers) == (403, False)
 
     play(scene())
 
@@ -295,8 +297,39 @@ def test_log_ins_cannot_be_tried_without_end(play: Play, tmp_path: Path) -> None
         async with site(tmp_path) as here, here.client() as browser:
             said = [(await browser.post("/api/v1/session", json={"token": "x"})).status_code for _ in range(25)]
             assert said == [401] * 20 + [429] * 5
+            good = {"token": here.token["viewer"]}
+            said = [(await browser.post("/api/v1/session", json=good)).status_code for _ in range(25)]
+            assert said == [200] * 20 + [429] * 5, "others who try keep nobody out; he may not open them without end"
             here.clock.pass_s(60)
             assert (await browser.post("/api/v1/session", json={"token": "x"})).status_code == 401
+
+    play(scene())
+
+
+def test_what_anybody_may_send_is_short(play: Play, tmp_path: Path) -> None:
+    async def scene() -> None:
+        async with site(tmp_path) as here, here.client() as browser:
+            answer = await browser.post("/api/v1/session", json={"token": "x" * 5000})
+            assert answer.status_code == 413
+            assert "4096 bytes" in answer.json()["error"]
+
+    play(scene())
+
+
+def test_questions_of_one_peer_are_limited_and_those_of_another_are_not(play: Play, tmp_path: Path) -> None:
+    async def scene() -> None:
+        async with (
+            site(tmp_path, reads_per_second=0.5) as here,
+            here.client("viewer") as viewer,
+            here.client("operator") as operator,
+        ):
+            said = [(await viewer.get(path)).status_code for path in ("/api/v1/fleet", "/metrics", "/sd/agents") * 2]
+            assert said == [200] * 5 + [429]
+            assert (await viewer.get("/api/v1/fleet")).headers["retry-after"] == "3"
+            assert (await operator.get("/api/v1/fleet")).status_code == 200
+            assert (await viewer.get("/readyz")).status_code == 200
+            here.clock.pass_s(2)
+            assert (await viewer.get("/api/v1/fleet")).status_code == 200
 
     play(scene())
 

@@ -20,7 +20,7 @@ from tests.web.conftest import NOW_S, PATIENCE_S, site
 from tests.web.made import fault_of
 
 EXAMPLES = 12
-"""Of each operation and kind; drawn alike each time."""
+"""Of each operation and kind. What is drawn depends on what else is loaded: Hypothesis draws constants of modules."""
 NO_END = "/api/v1/events"
 
 
@@ -41,7 +41,7 @@ def _served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
 
     async def serve() -> None:
         loops.append(asyncio.get_running_loop())
-        async with site(folder, 60, changes_per_minute=1e9) as here:
+        async with site(folder, 60, changes_per_minute=1e9, reads_per_second=1e9) as here:
             host = here.controller.judge.hosts[HostName("h00001")]
             await here.controller.judge.submit(FindingReceived(host=host.name, finding=fault_of(host, at_s=NOW_S)))
             bug: asyncio.Future[None] = asyncio.get_running_loop().create_future()

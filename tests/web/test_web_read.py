@@ -219,6 +219,12 @@ def test_the_audit_trail_is_paged_and_filtered(play: Play, tmp_path: Path) -> No
             rest = await _ok(viewer, "/api/v1/facts", after=first["facts"][-1]["position"])
             assert [fact["reason"] for fact in rest["facts"]] == ["reason 2"]
             assert rest["more"] is False
+            newest = await _ok(viewer, "/api/v1/facts", newest="true", limit=2)
+            assert [fact["reason"] for fact in newest["facts"]] == ["reason 2", "reason 1"]
+            assert newest["more"] is True
+            oldest = await _ok(viewer, "/api/v1/facts", newest="true", before=newest["facts"][-1]["position"])
+            assert [fact["reason"] for fact in oldest["facts"]] == ["reason 0"]
+            assert oldest["more"] is False
             one = await _ok(viewer, "/api/v1/facts", host="h00001", who="alice", event="OperatorQuarantined")
             assert [(f["who"], f["was"], f["refused"]) for f in one["facts"]] == [("alice", "healthy", False)]
             everything = await _ok(viewer, "/api/v1/facts", people="false", host="h00001")
@@ -316,7 +322,10 @@ NOT_UNDERSTOOD = [
     ("hosts?limit=x", "limit"),
     ("hosts?q=" + "x" * 300, "q"),
     ("hosts?q=%00", "q"),
+    ("hosts?rack=r000&rack=r001", "'rack' is given 2 times"),
+    ("hosts?state=healthy&limit=1&state=new&limit=2&limit=3", "'limit' is given 3 times"),
     ("facts?after=-1", "after"),
+    ("facts?who=alice&who=bob", "'who' is given 2 times"),
     ("facts?after=99999999999999999999", "after"),
     ("facts?since=nan", "since"),
     ("facts?people=perhaps", "people"),

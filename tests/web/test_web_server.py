@@ -6,14 +6,18 @@ import shutil
 import ssl
 from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import asynccontextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import httpx
 import pytest
+from structlog.testing import capture_logs
 
 from fleetd.model.ids import HostName
+from fleetd.ports import UplinkError
 from fleetd.system import RealClock
+from fleetd.uplink.keyfile import read_key
 from fleetd.uplink.pki import DevPki, make_dev_pki
 from fleetd.web.config import WebConfig
 from fleetd.web.limits import Patience
@@ -115,6 +119,48 @@ def test_an_expired_certificate_is_shut_out(play: Play, tmp_path: Path, pki: Pat
                 await client.get("/api/v1/fleet")
 
     play(scene())
+
+
+def test_a_connection_ends_with_its_certificate(play: Play, tmp_path: Path, pki: Path) -> None:
+    """TLS looks at it once; a browser keeps a connection for as long as it is used, and a stream has no end."""
+
+    async def scene() -> None:
+        async with (
+            serving(tmp_path, **_tls(pki)) as (here, server),
+            _client(server, pki, "operators/bob") as client,
+            client.stream("GET", "/api/v1/events") as events,
+        ):
+            lines = events.aiter_lines()
+            assert await anext(lines) == "retry: 2000"
+            assert (await client.get("/api/v1/fleet")).status_code == 200
+            here.clock.pass_s(11 * 366 * 86400.0)
+            answer = await client.post("/api/v1/automation/stop", json={"reason": "x"})
+            assert (answer.status_code, answer.headers["connection"]) == (401, "close")
+            assert "has ended" in answer.json()["error"]
+            assert here.controller.judge.record.stopped is None
+            assert not [line async for line in lines if line.startswith("event: change")]  # and it is over
+
+    play(scene())
+
+
+def test_a_key_that_others_can_read_is_not_taken_up(tmp_path: Path, pki: Path) -> None:
+    """Neither at the start nor when it is replaced."""
+    live = tmp_path / "live"
+    shutil.copytree(pki, live)
+    key = live / "controller.key"
+    config = WebConfig(**_tls(live))
+    see_key = partial(read_key, where="web")
+    certificates = Certificates(config, see_key=see_key)
+    fresh = _pki(tmp_path / "fresh")
+    for name in ("controller.crt", "controller.key"):
+        shutil.copy(fresh / name, live / name)
+    key.chmod(0o644)
+    with capture_logs() as logs:
+        certificates._hello(ssl.SSLObject.__new__(ssl.SSLObject), None, certificates.context)
+    assert certificates._current is certificates.context, "the last good ones stay in use"
+    assert f"the private key {key} may be used by others (mode 0644)" in logs[0]["why"]
+    with pytest.raises(UplinkError, match="chmod 600"):
+        Certificates(config, see_key=see_key)
 
 
 async def _shown(server: WebServer) -> bytes:

@@ -109,14 +109,10 @@ def test_sessions_are_bounded_and_the_oldest_goes(tmp_path: Path) -> None:
     sessions = Sessions(
         TokenFile(tmp_path / "tokens", clock=clock), clock=clock, secret=lambda: f"secret{next(counted)}", session_s=9.0
     )
-    cookies = []
-    for _ in range(SESSIONS_MAX + 2):
-        opened = sessions.open(token)
-        assert opened is not None
-        cookies.append(opened[0])
+    cookies = [sessions.open(token)[0] for _ in range(SESSIONS_MAX + 2)]
     assert [sessions.find(cookie) is None for cookie in cookies[:4]] == [True, True, False, False]
     assert sessions.find(cookies[-1]) is not None
-    assert sessions.open("fleetd_no") is None
+    assert sessions.owner("fleetd_no") is None
 
 
 def test_buckets_fill_with_time_and_remember_so_many_peers() -> None:

@@ -1142,6 +1142,8 @@ class ListFactsRequest(_message.Message):
     EVENT_FIELD_NUMBER: _builtins.int
     SINCE_S_FIELD_NUMBER: _builtins.int
     UNTIL_S_FIELD_NUMBER: _builtins.int
+    BEFORE_FIELD_NUMBER: _builtins.int
+    NEWEST_FIELD_NUMBER: _builtins.int
     after: _builtins.int
     """Only those behind this position."""
     limit: _builtins.int
@@ -1156,6 +1158,10 @@ class ListFactsRequest(_message.Message):
     since_s: _builtins.float
     """Wall times: not before, and before."""
     until_s: _builtins.float
+    before: _builtins.int
+    """Only those in front of this position."""
+    newest: _builtins.bool
+    """The newest of them, newest first."""
     def __init__(
         self,
         *,
@@ -1168,11 +1174,15 @@ class ListFactsRequest(_message.Message):
         event: _builtins.str | None = ...,
         since_s: _builtins.float | None = ...,
         until_s: _builtins.float | None = ...,
+        before: _builtins.int | None = ...,
+        newest: _builtins.bool = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_event", b"_event", "_host", b"_host", "_since_s", b"_since_s", "_until_s", b"_until_s", "_who", b"_who", "event", b"event", "host", b"host", "since_s", b"since_s", "until_s", b"until_s", "who", b"who"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_before", b"_before", "_event", b"_event", "_host", b"_host", "_since_s", b"_since_s", "_until_s", b"_until_s", "_who", b"_who", "before", b"before", "event", b"event", "host", b"host", "since_s", b"since_s", "until_s", b"until_s", "who", b"who"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_event", b"_event", "_host", b"_host", "_since_s", b"_since_s", "_until_s", b"_until_s", "_who", b"_who", "after", b"after", "event", b"event", "host", b"host", "limit", b"limit", "notable", b"notable", "people", b"people", "since_s", b"since_s", "until_s", b"until_s", "who", b"who"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_before", b"_before", "_event", b"_event", "_host", b"_host", "_since_s", b"_since_s", "_until_s", b"_until_s", "_who", b"_who", "after", b"after", "before", b"before", "event", b"event", "host", b"host", "limit", b"limit", "newest", b"newest", "notable", b"notable", "people", b"people", "since_s", b"since_s", "until_s", b"until_s", "who", b"who"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__before: _TypeAlias = _typing.Literal["before"]  # noqa: Y015
+    _WhichOneofArgType__before: _TypeAlias = _typing.Literal["_before", b"_before"]  # noqa: Y015
     _WhichOneofReturnType__event: _TypeAlias = _typing.Literal["event"]  # noqa: Y015
     _WhichOneofArgType__event: _TypeAlias = _typing.Literal["_event", b"_event"]  # noqa: Y015
     _WhichOneofReturnType__host: _TypeAlias = _typing.Literal["host"]  # noqa: Y015
@@ -1183,6 +1193,8 @@ class ListFactsRequest(_message.Message):
     _WhichOneofArgType__until_s: _TypeAlias = _typing.Literal["_until_s", b"_until_s"]  # noqa: Y015
     _WhichOneofReturnType__who: _TypeAlias = _typing.Literal["who"]  # noqa: Y015
     _WhichOneofArgType__who: _TypeAlias = _typing.Literal["_who", b"_who"]  # noqa: Y015
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__before) -> _WhichOneofReturnType__before | None: ...
     @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__event) -> _WhichOneofReturnType__event | None: ...
     @_typing.overload
@@ -1203,10 +1215,10 @@ class ListFactsResponse(_message.Message):
     FACTS_FIELD_NUMBER: _builtins.int
     MORE_FIELD_NUMBER: _builtins.int
     more: _builtins.bool
-    """Ask again after the last position."""
+    """Ask again after the last position; of the newest, before it."""
     @_builtins.property
     def facts(self) -> _containers.RepeatedCompositeFieldContainer[Global___Fact]:
-        """In the order of the journal."""
+        """In the order of the journal, or the newest first."""
 
     def __init__(
         self,

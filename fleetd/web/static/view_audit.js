@@ -1,4 +1,4 @@
-/** The audit trail: who did what, why, and what it was before and after. Newest first within a span of time. */
+/** The audit trail: who did what, why, and what it was before and after. Newest first. */
 
 import { get } from "./api.js";
 import { h, hostLink, nothing, prose, table } from "./dom.js";
@@ -7,7 +7,7 @@ import { dataView } from "./view.js";
 import { EVENT_NAMES, eventWords } from "./words.js";
 
 const PAGE = 500;
-const FILTERS = ["span", "people", "host", "who", "event", "after"];
+const FILTERS = ["span", "people", "host", "who", "event", "before"];
 const SPANS = [
   ["day", "last day", 86_400],
   ["hour", "last hour", 3600],
@@ -18,11 +18,11 @@ const SPANS = [
 
 export const auditView = dataView({
   title: () => "Audit trail",
-  concerns: (change, params) => !params.after && (change.rows.length > 0 || change.fleet),
-  fetch({ span, people, host, who, event, after }) {
+  concerns: (change, params) => !params.before && (change.rows.length > 0 || change.fleet),
+  fetch({ span, people, host, who, event, before }) {
     const seconds = (SPANS.find(([name]) => name === span) ?? SPANS[0])[2];
     const since = seconds === null ? null : Math.max(0, Math.floor(now() - seconds));
-    return get("/facts", { people: people !== "false", host, who, event, after, since, limit: PAGE });
+    return get("/facts", { people: people !== "false", host, who, event, before, since, newest: true, limit: PAGE });
   },
   render: ({ facts, more }, ctx, params) => [
     filters(ctx, params),
@@ -32,15 +32,15 @@ export const auditView = dataView({
           h(
             "p",
             { class: "note" },
-            `${plural(facts.length, "entry", "entries")}${more ? "; there are newer ones" : ""}`,
+            `${plural(facts.length, "entry", "entries")}${more ? "; there are older ones" : ""}`,
           ),
-          table("Audit trail", HEADS, facts.toReversed().map(row)),
+          table("Audit trail", HEADS, facts.map(row)),
         ],
     h(
       "nav",
       { class: "pages", "aria-label": "Pages" },
-      params.after && h("a", { href: address({ ...params, after: "" }) }, "first page"),
-      more && h("a", { href: address({ ...params, after: facts.at(-1).position }) }, "newer entries"),
+      params.before && h("a", { href: address({ ...params, before: "" }) }, "newest entries"),
+      more && h("a", { href: address({ ...params, before: facts.at(-1).position }) }, "older entries"),
     ),
   ],
 });

@@ -5,7 +5,6 @@ import { h, hostHref, hostLink, nothing, prose, swap, table } from "./dom.js";
 import { isQueued } from "./fleet.js";
 import { age, count, plural } from "./format.js";
 import { HeatMap } from "./heatmap.js";
-import { newestFacts } from "./recent.js";
 import { heading } from "./view.js";
 import { QUEUED, STATE_NAMES, badge, eventWords, flagWords, sign, stateOf } from "./words.js";
 
@@ -201,8 +200,9 @@ class FleetView {
 
   async #load() {
     try {
-      const [queue, recent] = await Promise.all([get("/hosts", { flag: QUEUED, limit: LOOKED }), newestFacts(RECENT)]);
-      swap(this.#aside, lookList(queue, this.#ctx.fleet.queued()), recentList(recent));
+      const news = get("/facts", { people: false, newest: true, limit: RECENT });
+      const [queue, recent] = await Promise.all([get("/hosts", { flag: QUEUED, limit: LOOKED }), news]);
+      swap(this.#aside, lookList(queue, this.#ctx.fleet.queued()), recentList(recent.facts));
     } catch (error) {
       if (!(error instanceof Failure)) throw error;
       if (error.status !== 401) swap(this.#aside, h("p", { class: "refused" }, error.message));
