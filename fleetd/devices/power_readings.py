@@ -4,6 +4,7 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
+from fleetd.devices.packed import unpack
 from fleetd.model.ids import GpuId
 from fleetd.model.power import KnobReading, PowerReading
 from fleetd.ports import DeviceError
@@ -49,10 +50,11 @@ def _reading(gpu: GpuId, at_s: float, reply: Any) -> PowerReading:
         raise DeviceError(f"the helper sent power limits that are none: {error}") from error
 
 
-def _samples(value: list[list[Any]]) -> tuple[tuple[float, float], ...]:
+def _samples(value: Any) -> tuple[tuple[float, float], ...]:
     """Pairs of finite numbers; a power that cannot be is left out. Raises TypeError, ValueError."""
-    pairs = [(float(at_s), float(watts)) for at_s, watts in value[-_SAMPLES_MAX:]]
-    return tuple(pair for pair in pairs if math.isfinite(pair[0]) and 0.0 <= pair[1] < math.inf)
+    if not value:
+        return ()
+    return tuple(one for one in unpack(value)[-_SAMPLES_MAX:] if math.isfinite(one[0]) and 0.0 <= one[1] < math.inf)
 
 
 def _number(value: object) -> float | None:
