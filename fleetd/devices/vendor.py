@@ -112,9 +112,7 @@ def _power(reader: Powered, request: dict[str, Any], steps: Steps | None) -> dic
     for gpu in _in_turn(request, steps):
         with suppress(VendorError):
             one = dict(reader.power(gpu, energy=request["energy"], samples=gpu in request["samples"]))
-            with suppress(
-                TypeError, ValueError, KeyError
-            ):  # what is no pair of numbers is sent as it is, and refused there
+            with suppress(TypeError, ValueError, KeyError):  # sent as it is, and refused there
                 one["samples"] = pack(one["samples"])
             found[gpu] = one
     return found
