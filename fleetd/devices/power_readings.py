@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Sequence
+from functools import lru_cache
 from typing import Any
 
 from fleetd.devices.packed import unpack
@@ -26,16 +27,7 @@ def _reading(gpu: GpuId, at_s: float, reply: Any) -> PowerReading:
         return PowerReading(
             gpu=gpu,
             at_s=at_s,
-            knobs=tuple(
-                KnobReading(
-                    knob=str(name),
-                    set_watts=_number(now),
-                    low_watts=_number(low),
-                    high_watts=_number(high),
-                    default_watts=_number(default),
-                )
-                for name, now, low, high, default in reply["knobs"][:_KNOBS_MAX]
-            ),
+            knobs=tuple(_knob(*knob) for knob in reply["knobs"][:_KNOBS_MAX]),
             enforced_watts=_number(reply["enforced_watts"]),
             power_watts=_number(reply["power_watts"]),
             temperature_celsius=_number(reply["temperature_celsius"]),
@@ -48,6 +40,18 @@ def _reading(gpu: GpuId, at_s: float, reply: Any) -> PowerReading:
         )
     except (KeyError, TypeError, ValueError) as error:
         raise DeviceError(f"the helper sent power limits that are none: {error}") from error
+
+
+@lru_cache(maxsize=256, typed=True)  # a limit mostly stands as it was in the last turn
+def _knob(name: object, now: object, low: object, high: object, default: object) -> KnobReading:
+    """Raises TypeError when it is none."""
+    return KnobReading(
+        knob=str(name),
+        set_watts=_number(now),
+        low_watts=_number(low),
+        high_watts=_number(high),
+        default_watts=_number(default),
+    )
 
 
 def _samples(value: Any) -> tuple[tuple[float, float], ...]:
