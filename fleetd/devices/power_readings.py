@@ -1,8 +1,8 @@
 """What a helper says of power limits, made sure of: a number that is none is absent."""
 
-import math
 from collections.abc import Sequence
 from functools import lru_cache
+from math import inf, isfinite
 from typing import Any
 
 from fleetd.devices.packed import unpack
@@ -56,9 +56,9 @@ def _knob(name: object, now: object, low: object, high: object, default: object)
 
 def _samples(value: Any) -> tuple[tuple[float, float], ...]:
     """Pairs of finite numbers; a power that cannot be is left out. Raises TypeError, ValueError."""
-    if not value:
+    if value == "":
         return ()
-    return tuple(one for one in unpack(value)[-_SAMPLES_MAX:] if math.isfinite(one[0]) and 0.0 <= one[1] < math.inf)
+    return tuple(one for one in unpack(value)[-_SAMPLES_MAX:] if isfinite(one[0]) and 0.0 <= one[1] < inf)
 
 
 def _number(value: object) -> float | None:
@@ -67,4 +67,4 @@ def _number(value: object) -> float | None:
         return None
     if isinstance(value, bool) or not isinstance(value, int | float):
         raise TypeError(f"{value!r:.40} is no number")
-    return float(value) if math.isfinite(value) and value >= 0 else None
+    return float(value) if isfinite(value) and value >= 0 else None
