@@ -159,7 +159,7 @@ class Governor:
         if replaced:
             why = "the guard's program was replaced while it runs: `systemctl reload fleetd-powerguard`"
         now_s = self._clock.elapsed_s()
-        against = "; ".join(why for why in (self._outside.against(name), self._cap.why) if why)
+        against = "; ".join(filter(None, (self._outside.against(name), self._cap.why)))
         live = line.live and not replaced
         found = decide(
             now_s,

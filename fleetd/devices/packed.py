@@ -14,10 +14,12 @@ def pack(pairs: Iterable[Sequence[float]]) -> str:
     return b2a_base64(flat.tobytes(), newline=False).decode()
 
 
-def unpack(text: str) -> list[tuple[float, float]]:
-    """The pairs. Raises TypeError or ValueError when it is none of `pack`."""
+def unpack(text: str) -> tuple[Sequence[float], Sequence[float]]:
+    """All first and all second numbers of the pairs. Raises TypeError or ValueError when it is none of `pack`."""
     if not isinstance(text, str):
         raise TypeError(f"{text!r:.40} is not packed")
     flat = array("d")
     flat.frombytes(a2b_base64(text))
-    return list(zip(flat[::2], flat[1::2], strict=True))
+    if len(flat) % 2:
+        raise ValueError("an odd number of numbers is no pairs")
+    return flat[::2], flat[1::2]

@@ -58,7 +58,11 @@ def _samples(value: Any) -> tuple[tuple[float, float], ...]:
     """Pairs of finite numbers; a power that cannot be is left out. Raises TypeError, ValueError."""
     if value == "":
         return ()
-    return tuple(one for one in unpack(value)[-_SAMPLES_MAX:] if isfinite(one[0]) and 0.0 <= one[1] < inf)
+    times_s, watts = (numbers[-_SAMPLES_MAX:] for numbers in unpack(value))
+    pairs = zip(times_s, watts, strict=True)
+    if all(map(isfinite, times_s)) and all(map(isfinite, watts)) and min(watts) >= 0.0:
+        return tuple(pairs)  # as always, but for a library that is out of its mind
+    return tuple(one for one in pairs if isfinite(one[0]) and 0.0 <= one[1] < inf)
 
 
 def _number(value: object) -> float | None:

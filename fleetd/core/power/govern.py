@@ -162,7 +162,7 @@ def decide(
     drift = drift_of(state.targets, falls(config, state), reading, energy_joules=state.energy_joules)
     state = _after(state, drift, seen, reading)
     ok = (drift is None or drift.writer is Writer.GUARD) and not state.held
-    against = "; ".join(why for why in (against, _clock_above(reading, clock_hertz)) if why)
+    against = "; ".join(filter(None, (against, _clock_above(reading, clock_hertz))))
     seen_by_mode = _reading(renewed_s, reading, lease_live=lease_live, enforced_ok=ok, against=against)
     mode = next_mode(now_s, config.modes, state.mode, seen_by_mode)
     if drift is not None and drift.writer is not Writer.GUARD:
