@@ -10,6 +10,7 @@ import structlog
 
 from fleetd.agent.governor_asks import declaration, lowered
 from fleetd.agent.governor_config import GovernorConfig
+from fleetd.agent.governor_parts import Parts
 from fleetd.agent.governor_ports import Budget, Line, Outside, Plan, Read
 from fleetd.agent.governor_rest import Rests
 from fleetd.agent.governor_seen import GovernorSeen
@@ -84,12 +85,12 @@ class Governor:
             budget: the host's part of the fleet's power budgets; None: it takes part in none.
             unenforceable: why the envelope lets the GPUs be observed only; "": it can be kept.
         """
-        self._config, self._envelope, self._plan, self._read = config, envelope, plan, read
+        self._config, self._envelope, self._read = config, envelope, read
         self._line, self._clock, self._inventory, self._released = line, clock, inventory, released
         self._outside, self._seen = outside, GovernorSeen(envelope)
         self._budget, self._cap, self._unenforceable = budget, NO_CAP, unenforceable
         self._states: dict[GpuId, GpuState] = {}
-        self._rests = Rests()
+        self._parts, self._rests = Parts(envelope, plan), Rests()
         self._arm_due_s = -1.0
         self._named: frozenset[GpuId] = frozenset()
         self._counts = _Counts(drift={})
@@ -118,11 +119,8 @@ class Governor:
             await self._line.disarm()  # the guard lets go of the driver, too
             self._states.clear()
             return
-        parts = {gpu.gpu: gpu for gpu in self._inventory()}
+        parts, configs = self._parts.look(self._inventory())
         self._outside.look(parts.values())
-        configs = {
-            name: self._plan(gpu.firmware) for name, gpu in parts.items() if self._envelope.is_for(gpu.vendor, gpu.sku)
-        }
         if self._budget is not None:
             self._cap = self._budget.cap([wish_watts(config) for config in configs.values() if config.safe])
         readings = await self._look(configs)
@@ -163,7 +161,7 @@ class Governor:
         if replaced:
             why = "the guard's program was replaced while it runs: `systemctl reload fleetd-powerguard`"
         now_s = self._clock.elapsed_s()
-        against = "; ".join(why for why in (self._outside.against(name), self._cap.why) if why)
+        against = "; ".join(filter(None, (self._outside.against(name), self._cap.why)))
         live = line.live and not replaced
         found = decide(
             now_s,

@@ -62,7 +62,7 @@ class PowerOutside:
 
     def against(self, gpu: GpuId) -> str:
         """Why there must be no boost; "": nothing is known."""
-        return "; ".join(why for why in (smoothing.why_lost(self._smoothing, gpu), self._now.get(gpu, "")) if why)
+        return "; ".join(filter(None, (smoothing.why_lost(self._smoothing, gpu), self._now.get(gpu, ""))))
 
     def smoothing_lost(self, gpu: GpuId) -> bool | None:
         """See `GpuPower`."""

@@ -15,7 +15,7 @@ from fleetd.config.strict import ConfigError
 from fleetd.core.power.govern import GovernConfig, boost_limits
 from fleetd.core.power.keeping import Kept, keeping
 from fleetd.core.power.modes import Mode, ModeConfig
-from fleetd.core.power.setpoint import SetPoint, lapsed
+from fleetd.core.power.setpoint import SetPoint, envelope_sha256, lapsed
 from fleetd.devices.guard_line import GuardLine
 from fleetd.devices.helper import HelperDevices
 from fleetd.model.envelope import Envelope
@@ -55,11 +55,11 @@ class Planner:
             temperature_max_celsius=config.temperature_max_celsius,
             settle_s=config.settle_seconds,
         )
-        self._safe = dict(safe)
+        self._safe, self._sha256 = dict(safe), envelope_sha256(envelope)
         self._known: tuple[object, dict[str | None, GovernConfig]] = (None, {})
 
     def __call__(self, firmware: str | None) -> GovernConfig:
-        """See `governor_ports.Plan`. Found anew each second: hashing an envelope costs more than a turn of the loop."""
+        """See `governor_ports.Plan`. Found anew each second, for a file that changed or a time that is over."""
         second = int(self._clock.wall_s())
         if self._known[0] != second:
             self._known = second, {}
@@ -92,7 +92,8 @@ class Planner:
     def _boost(self, point: SetPoint | str, firmware: str | None) -> tuple[dict[str, float] | None, str]:
         if isinstance(point, str):
             return None, point
-        if why := lapsed(point, envelope=self._envelope, firmware=firmware, now_s=self._clock.wall_s()):
+        now_s = self._clock.wall_s()
+        if why := lapsed(point, envelope=self._envelope, firmware=firmware, now_s=now_s, sha256=self._sha256):
             return None, why
         try:
             return boost_limits(self._envelope, point.candidate, self._sustained_watts), ""

@@ -35,5 +35,5 @@ def power(calls: Calls, *, energy: bool, samples: bool) -> Mapping[str, Any]:
         "clock_hertz": scaled(get("nvmlDeviceGetClockInfo", _SM_CLOCK), 1e6),
         # In mW, and noisy: a part that is powered never tells the same number for three turns of the governor.
         "mark": watts,
-        "samples": [(at_s, mw * 1e-3) for at_s, mw in calls.ring(_POWER_SAMPLES)] if samples else [],
+        "samples": calls.ring(_POWER_SAMPLES, 1e-3) if samples else [],
     }

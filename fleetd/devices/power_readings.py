@@ -1,9 +1,11 @@
 """What a helper says of power limits, made sure of: a number that is none is absent."""
 
-import math
 from collections.abc import Sequence
+from functools import lru_cache
+from math import inf, isfinite
 from typing import Any
 
+from fleetd.devices.packed import unpack
 from fleetd.model.ids import GpuId
 from fleetd.model.power import KnobReading, PowerReading
 from fleetd.ports import DeviceError
@@ -25,16 +27,7 @@ def _reading(gpu: GpuId, at_s: float, reply: Any) -> PowerReading:
         return PowerReading(
             gpu=gpu,
             at_s=at_s,
-            knobs=tuple(
-                KnobReading(
-                    knob=str(name),
-                    set_watts=_number(now),
-                    low_watts=_number(low),
-                    high_watts=_number(high),
-                    default_watts=_number(default),
-                )
-                for name, now, low, high, default in reply["knobs"][:_KNOBS_MAX]
-            ),
+            knobs=tuple(_knob(*knob) for knob in reply["knobs"][:_KNOBS_MAX]),
             enforced_watts=_number(reply["enforced_watts"]),
             power_watts=_number(reply["power_watts"]),
             temperature_celsius=_number(reply["temperature_celsius"]),
@@ -49,10 +42,27 @@ def _reading(gpu: GpuId, at_s: float, reply: Any) -> PowerReading:
         raise DeviceError(f"the helper sent power limits that are none: {error}") from error
 
 
-def _samples(value: list[list[Any]]) -> tuple[tuple[float, float], ...]:
+@lru_cache(maxsize=256, typed=True)  # a limit mostly stands as it was in the last turn
+def _knob(name: object, now: object, low: object, high: object, default: object) -> KnobReading:
+    """Raises TypeError when it is none."""
+    return KnobReading(
+        knob=str(name),
+        set_watts=_number(now),
+        low_watts=_number(low),
+        high_watts=_number(high),
+        default_watts=_number(default),
+    )
+
+
+def _samples(value: Any) -> tuple[tuple[float, float], ...]:
     """Pairs of finite numbers; a power that cannot be is left out. Raises TypeError, ValueError."""
-    pairs = [(float(at_s), float(watts)) for at_s, watts in value[-_SAMPLES_MAX:]]
-    return tuple(pair for pair in pairs if math.isfinite(pair[0]) and 0.0 <= pair[1] < math.inf)
+    if value == "":
+        return ()
+    times_s, watts = (numbers[-_SAMPLES_MAX:] for numbers in unpack(value))
+    pairs = zip(times_s, watts, strict=True)
+    if all(map(isfinite, times_s)) and all(map(isfinite, watts)) and min(watts) >= 0.0:
+        return tuple(pairs)  # as always, but for a library that is out of its mind
+    return tuple(one for one in pairs if isfinite(one[0]) and 0.0 <= one[1] < inf)
 
 
 def _number(value: object) -> float | None:
@@ -61,4 +71,4 @@ def _number(value: object) -> float | None:
         return None
     if isinstance(value, bool) or not isinstance(value, int | float):
         raise TypeError(f"{value!r:.40} is no number")
-    return float(value) if math.isfinite(value) and value >= 0 else None
+    return float(value) if isfinite(value) and value >= 0 else None

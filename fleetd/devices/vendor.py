@@ -15,6 +15,7 @@ from contextlib import suppress
 from importlib import import_module
 from typing import IO, Any
 
+from fleetd.devices.packed import pack
 from fleetd.devices.reader import Placed, Powered, Reader, Reading, VendorError
 from fleetd.devices.steps import Steps
 
@@ -110,7 +111,10 @@ def _power(reader: Powered, request: dict[str, Any], steps: Steps | None) -> dic
     found = {}
     for gpu in _in_turn(request, steps):
         with suppress(VendorError):
-            found[gpu] = reader.power(gpu, energy=request["energy"], samples=gpu in request["samples"])
+            one = dict(reader.power(gpu, energy=request["energy"], samples=gpu in request["samples"]))
+            with suppress(TypeError, ValueError, KeyError):  # sent as it is, and refused there
+                one["samples"] = pack(one["samples"])
+            found[gpu] = one
     return found
 
 

@@ -156,19 +156,14 @@ def decide(
     governed = bool(state.targets) and state.mode.mode is not Mode.OBSERVE
     seen = {knob.knob: knob.set_watts for knob in reading.knobs if knob.set_watts is not None}
     renewed = reading.mark is None or reading.mark != state.mark
-    state = replace(
-        state,
-        locked=_locked(config, reading),
-        mark=reading.mark,
-        renewed_s=reading.at_s if renewed else state.renewed_s,
-    )
+    renewed_s = reading.at_s if renewed else state.renewed_s
     if not state.targets:
         state = replace(state, targets={k: w for k, w in seen.items() if k in config.safe})
     drift = drift_of(state.targets, falls(config, state), reading, energy_joules=state.energy_joules)
     state = _after(state, drift, seen, reading)
     ok = (drift is None or drift.writer is Writer.GUARD) and not state.held
-    against = "; ".join(why for why in (against, _clock_above(reading, clock_hertz)) if why)
-    seen_by_mode = _reading(state, reading, lease_live=lease_live, enforced_ok=ok, against=against)
+    against = "; ".join(filter(None, (against, _clock_above(reading, clock_hertz))))
+    seen_by_mode = _reading(renewed_s, reading, lease_live=lease_live, enforced_ok=ok, against=against)
     mode = next_mode(now_s, config.modes, state.mode, seen_by_mode)
     if drift is not None and drift.writer is not Writer.GUARD:
         mode = replace(mode, why=f"{drift}; {mode.why}")
@@ -177,7 +172,8 @@ def decide(
     elif not lease_live and config.modes.allowed is not Mode.OBSERVE:
         mode = replace(mode, why=f"{mode.why}; {lease_why}")
     news = drift if drift is not None and drift != state.told else None
-    state = replace(state, mode=mode, drift=drift, told=drift)
+    locked = _locked(config, reading)
+    state = replace(state, locked=locked, mark=reading.mark, renewed_s=renewed_s, mode=mode, drift=drift, told=drift)
     if governed and state.locked and (back := _taken_back(config, state, seen, news, clock_hertz)) is not None:
         return back
     return _decision(config, state, seen, news, cap_watts, clock_hertz=clock_hertz)
@@ -287,10 +283,12 @@ def _after(state: GpuState, drift: Drift | None, seen: Limits, reading: PowerRea
     return replace(state, held=held, energy_joules=energy, targets=known)
 
 
-def _reading(state: GpuState, reading: PowerReading, *, lease_live: bool, enforced_ok: bool, against: str) -> Reading:
+def _reading(
+    renewed_s: float | None, reading: PowerReading, *, lease_live: bool, enforced_ok: bool, against: str
+) -> Reading:
     return Reading(
         power_watts=reading.power_watts,
-        sampled_s=state.renewed_s,
+        sampled_s=renewed_s,
         temperature_celsius=reading.temperature_celsius,
         brake=reading.brake,
         lease_live=lease_live,

@@ -125,13 +125,20 @@ def next_mode(now_s: float, config: ModeConfig, state: ModeState, reading: Readi
     if energy is not None and math.isfinite(energy):
         state = replace(state, energy_joules=energy)
     if config.allowed is Mode.OBSERVE:
-        return replace(state, mode=Mode.OBSERVE, why="; ".join(found) or "observing only", good_since_s=None)
+        return _in(state, Mode.OBSERVE, "; ".join(found) or "observing only", None)
     if found:
-        return replace(state, mode=Mode.SAFE, why="; ".join(found), good_since_s=None)
+        return _in(state, Mode.SAFE, "; ".join(found), None)
     if config.allowed is Mode.SAFE:
-        return replace(state, mode=Mode.SAFE, why="safe is the highest mode that is allowed", good_since_s=None)
+        return _in(state, Mode.SAFE, "safe is the highest mode that is allowed", None)
     since = now_s if state.good_since_s is None else state.good_since_s
     if now_s - since < config.settle_s and state.mode is not Mode.BOOST:
         why = f"everything is good for {now_s - since:.0f} of {config.settle_s:.0f} s"
-        return replace(state, mode=Mode.SAFE, why=why, good_since_s=since)
-    return replace(state, mode=Mode.BOOST, why="everything is good", good_since_s=since)
+        return _in(state, Mode.SAFE, why, since)
+    return _in(state, Mode.BOOST, "everything is good", since)
+
+
+def _in(state: ModeState, mode: Mode, why: str, good_since_s: float | None) -> ModeState:
+    """The state in a mode: mostly the very same, which need not be made anew for each GPU and turn."""
+    if state.mode is mode and state.why == why and state.good_since_s == good_since_s:
+        return state
+    return replace(state, mode=mode, why=why, good_since_s=good_since_s)

@@ -10,7 +10,7 @@ import statistics
 from collections import deque
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from itertools import accumulate, pairwise
+from itertools import accumulate
 from operator import sub
 
 from fleetd.core.power.checker import Trace
@@ -110,34 +110,38 @@ class Track:
             self._judge()
 
     def _judge(self) -> None:
-        spacings = [b - a for (a, _), (b, _) in pairwise(self._samples)]
+        times_s = [at_s for at_s, _ in self._samples]
+        spacings = list(map(sub, times_s[1:], times_s))
         spacing_s = statistics.median(spacings) if spacings else math.inf
-        gaps = [place for place, apart in enumerate(spacings, 1) if apart > GAP * spacing_s]
-        kept = self._samples[gaps[-1] :] if gaps else self._samples
+        gaps = []
+        if spacings and max(spacings) > GAP * spacing_s:
+            gaps = [place for place, apart in enumerate(spacings, 1) if apart > GAP * spacing_s]
+        kept, lengths = (self._samples[gaps[-1] :], spacings[gaps[-1] :]) if gaps else (self._samples, spacings)
         if gaps:
             self._spectrum.clear()
         fresh, self._fresh = min(self._fresh, len(kept)), 0
         if len(kept) > 1:
-            self._slices.append(self._slice(kept, fresh, spacing_s))
+            self._slices.append(self._slice(kept, lengths, fresh, spacing_s))
         end_s = kept[-1][0]
         while self._slices and self._slices[0].at_s < end_s - HORIZON_S:
             self._slices.popleft()
         self._samples = [one for one in kept if one[0] > end_s - self._tail_s - spacing_s][-SAMPLES_MAX:]
         self.seen = self._sum()
 
-    def _slice(self, kept: list[tuple[float, float]], fresh: int, spacing_s: float) -> _Slice:
-        watts, lengths = [drawn for _, drawn in kept], [b - a for (a, _), (b, _) in pairwise(kept)]
+    def _slice(self, kept: list[tuple[float, float]], lengths: list[float], fresh: int, spacing_s: float) -> _Slice:
+        """Judge samples that have these spacings, of which the last ones are fresh."""
+        watts = [drawn for _, drawn in kept]
         even = max(lengths) - min(lengths) <= _EVEN * spacing_s
         trace = None if even else Trace(watts[1:], lengths)
         up, down = _ramps(watts, spacing_s) if spacing_s <= RAMP_S / 2 else (None, None)
-        drawn = watts[-fresh:]
+        drawn, joules = watts[-fresh:], list(accumulate(watts[1:], initial=0.0)) if even else []
         return _Slice(
             at_s=kept[-1][0],
             spacing_s=spacing_s,
             windows_watts=tuple(
                 None
                 if over_s < _NEARLY * spacing_s
-                else _worst(watts[1:], spacing_s, over_s)
+                else _worst(watts[1:], joules, spacing_s, over_s)
                 if trace is None
                 else (trace.worst_average(over_s) or (None,))[0]
                 for _, over_s in self._rows
@@ -184,17 +188,17 @@ def _most(values: Iterable[float | None]) -> float | None:
     return max((value for value in values if value is not None), default=None)
 
 
-def _worst(watts: Sequence[float], spacing_s: float, over_s: float) -> float | None:
+def _worst(watts: Sequence[float], joules: Sequence[float], spacing_s: float, over_s: float) -> float | None:
     """Highest average over every window of a length, of evenly spaced samples; None: there are too few.
 
-    As `Trace.worst_average`: over power that is constant between samples, the worst window begins or ends with one.
+    `joules`: sums of all samples before each, and of all. As in `Trace.worst_average`: over power that is constant
+    between samples, the worst window begins or ends with one.
     """
     whole, part = divmod(over_s / spacing_s, 1.0)
     count = int(whole) + (part > _NEARLY)
     part = part if 1.0 - _NEARLY < part <= _NEARLY else 0.0
     if count + (part > 0) > len(watts):
         return None
-    joules = list(accumulate(watts, initial=0.0))
     sums: list[float] = list(map(sub, joules[count:], joules))
     if part:
         later = (a + part * b for a, b in zip(sums, watts[count:], strict=False))
@@ -207,7 +211,8 @@ def _ramps(watts: Sequence[float], spacing_s: float) -> tuple[float, float]:
     """Steepest rise and fall, in watts per second, between samples that are `RAMP_S` apart."""
     apart = max(1, round(RAMP_S / spacing_s))
     changes = list(map(sub, watts[apart:], watts)) or [0.0]
-    return max(0.0, *changes) / (apart * spacing_s), max(0.0, -min(changes)) / (apart * spacing_s)
+    up, down = max(changes), -min(changes)
+    return max(0.0, up) / (apart * spacing_s), max(0.0, down) / (apart * spacing_s)
 
 
 def ac_ratio(watts: Sequence[float], spacing_s: float, band: Band) -> float:

@@ -33,7 +33,7 @@ def envelope_sha256(envelope: Envelope) -> str:
     return hashlib.sha256(json.dumps(demands, sort_keys=True).encode()).hexdigest()
 
 
-def lapsed(point: SetPoint, *, envelope: Envelope, firmware: str | None, now_s: float) -> str | None:
+def lapsed(point: SetPoint, *, envelope: Envelope, firmware: str | None, now_s: float, sha256: str = "") -> str | None:
     """Say why a set-point must not be used any more; None: it holds.
 
     Args:
@@ -41,10 +41,11 @@ def lapsed(point: SetPoint, *, envelope: Envelope, firmware: str | None, now_s: 
         envelope: The one in force.
         firmware: Of the part as it is; None: not read, which is not the same firmware.
         now_s: Wall time.
+        sha256: Of the envelope, where it has been hashed before, which costs more than a turn of the governor; "": not.
     """
     if envelope.part != point.part:
         return f"it was tuned for {point.part}, this is {envelope.part}"
-    if envelope_sha256(envelope) != point.envelope_sha256:
+    if (sha256 or envelope_sha256(envelope)) != point.envelope_sha256:
         return f"the envelope is no longer the {point.envelope} that it was tuned under"
     if firmware != point.firmware:
         return f"it was tuned under firmware {point.firmware}, this is {firmware or 'unknown'}"

@@ -81,6 +81,8 @@ def placed(state: Smoothing, gpus: Mapping[str, GpuId]) -> Smoothing:
 
 def why_lost(state: Smoothing, gpu: GpuId) -> str:
     """Why there is no smoothing on a GPU; "": nothing is known against it."""
+    if not state.lost:
+        return ""
     codes = {word.code for word in state.lost if _is_of(word, gpu)}
     return "; ".join(why for code, why in _WHY.items() if code in codes)
 

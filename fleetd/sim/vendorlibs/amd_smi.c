@@ -35,6 +35,7 @@ static const char *value_of(const char *who, const char *key, char *out, size_t 
 
 static int enter(const char *who, const char *what) {
   const char *value;
+  load();
   begin(who, what);
   if (is_gone(who) && strcmp(what, "device_bdf")) return NOT_FOUND; /* addresses are the library's own */
   if ((value = asked(who, "status", what)) || (value = said(who, "status"))) return atoi(value);
@@ -114,7 +115,7 @@ int amdsmi_init(uint64_t flags) {
   latch();
   return status ? status : value_of("lib", "init", v, sizeof v) ? atoi(v) : SUCCESS;
 }
-int amdsmi_shut_down(void) { begin("lib", "shut_down"); return SUCCESS; }
+int amdsmi_shut_down(void) { load(); begin("lib", "shut_down"); return SUCCESS; }
 
 /* One socket holds every processor: the binding asks for both lists twice, with and without room. */
 int amdsmi_get_socket_handles(uint32_t *n, void **handles) {
@@ -174,12 +175,8 @@ static uint64_t field_of(const char *structure, const char *name, const void *fr
 }
 /* What was set, by any process. */
 static int cap_set(const char *who, unsigned sensor, uint64_t *out) {
-  char name[512];
-  unsigned long long value = 0;
-  snprintf(name, sizeof name, "%s.%s.cap%u", path(), who, sensor);
-  FILE *file = fopen(name, "r");
-  int found = file && fscanf(file, "%llu", &value) == 1;
-  if (file) fclose(file);
+  unsigned long long value;
+  int found = told(who, sensor ? "cap1" : "cap0", &value);
   if (found) *out = value;
   return found;
 }

@@ -227,11 +227,9 @@ int nvmlDeviceGetSamples(void *d, int kind, unsigned long long after_us, uint32_
 
 /* What was set, by any process. */
 static int limit_set(const char *who, uint32_t *out) {
-  char name[512];
-  snprintf(name, sizeof name, "%s.%s.limit", path(), who);
-  FILE *file = fopen(name, "r");
-  int found = file && fscanf(file, "%u", out) == 1;
-  if (file) fclose(file);
+  unsigned long long value;
+  int found = told(who, "limit", &value);
+  if (found) *out = (uint32_t)value;
   return found;
 }
 int nvmlDeviceGetPowerManagementLimit(void *d, uint32_t *out) {
@@ -290,12 +288,9 @@ int nvmlDeviceSetGpuLockedClocks(void *d, unsigned lowest, unsigned highest) {
 int nvmlDeviceResetGpuLockedClocks(void *d) { return lock_clock(d, "ResetGpuLockedClocks", 0, 0); }
 int nvmlDeviceGetClockInfo(void *d, unsigned kind, uint32_t *out) {
   int status = number_by(d, "ClockInfo", kind, -1, 4, out);
-  char name[512];
-  unsigned most;
-  snprintf(name, sizeof name, "%s.%s.clock", path(), who_of(d));
-  FILE *file = status || kind > 1 ? NULL : fopen(name, "r"); /* 0 and 1: graphics and SM */
-  if (file && fscanf(file, "%u", &most) == 1 && most < *out) *out = most;
-  if (file) fclose(file);
+  unsigned long long most;
+  if (status || kind > 1) return status; /* 0 and 1: graphics and SM */
+  if (told(who_of(d), "clock", &most) && most < *out) *out = (uint32_t)most;
   return status;
 }
 NUMBER32(PowerManagementDefaultLimit, "PowerManagementDefaultLimit")

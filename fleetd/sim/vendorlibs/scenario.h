@@ -1,6 +1,7 @@
 /* The scenario file that a fake library follows, and what its lines can do to any call. Define SCENARIO before: the
  * environment variable that names the file. `WHO WHAT = VALUE`; WHO is a GPU's number, `*` (every GPU) or `lib`. */
 #include <errno.h>
+#include <fcntl.h>
 #include <signal.h>
 #include <stdint.h>
 #include <stdio.h>
@@ -15,10 +16,17 @@
 /* Several threads may call at a time, each for a GPU of its own, as with the real library: so each has its lines. */
 enum { LINES_MAX = 4096, GPUS_MAX = 64 };
 static __thread struct line { char who[16], key[112], value[192]; } LINES[LINES_MAX];
+static __thread unsigned MARKS[LINES_MAX]; /* of the keys: a call looks for ten, and must not cost what it stands for */
 static __thread int lines;
 static char STALE[GPUS_MAX]; /* GPUs that were gone once: their handles in this process never answer again */
 
 static const char *path(void) { const char *p = getenv(SCENARIO); return p ? p : "/nonexistent"; }
+
+static unsigned mark_of(const char *key) { /* FNV-1a */
+  unsigned mark = 2166136261u;
+  while (*key) mark = (mark ^ (unsigned char)*key++) * 16777619u;
+  return mark;
+}
 
 /* Read the lines anew when the file has changed, or is another one. */
 static void load(void) {
@@ -34,7 +42,7 @@ static void load(void) {
   changed = now.st_mtim;
   for (lines = 0; lines < LINES_MAX && fgets(text, sizeof text, file);) {
     struct line *l = &LINES[lines];
-    if (sscanf(text, " %15s %111s = %191[^\n]", l->who, l->key, l->value) == 3) lines++;
+    if (sscanf(text, " %15s %111s = %191[^\n]", l->who, l->key, l->value) == 3) MARKS[lines++] = mark_of(l->key);
   }
   fclose(file);
 }
@@ -45,15 +53,33 @@ static int is_for(const struct line *l, const char *who) {
 
 /* Value of the last line `who key`, as loaded; NULL when there is none. Good until the eighth next call. */
 static const char *said(const char *who, const char *key) {
+  unsigned mark = mark_of(key);
   for (int i = lines - 1; i >= 0; i--)
-    if (is_for(&LINES[i], who) && !strcmp(LINES[i].key, key)) return moving(LINES[i].value, who);
+    if (MARKS[i] == mark && is_for(&LINES[i], who) && !strcmp(LINES[i].key, key)) return moving(LINES[i].value, who);
   return NULL;
 }
 
 static const char *asked(const char *who, const char *what, const char *name) {
   char key[160];
-  snprintf(key, sizeof key, "%s.%s", what, name);
+  size_t length = strlen(what);
+  if (length + strlen(name) + 2 > sizeof key) return NULL;
+  memcpy(key, what, length);
+  key[length] = '.';
+  strcpy(key + length + 1, name);
   return said(who, key);
+}
+
+/* The number in a small file beside the scenario; 0: there is none. */
+static int told(const char *who, const char *suffix, unsigned long long *out) {
+  char name[512], text[32];
+  snprintf(name, sizeof name, "%s.%s.%s", path(), who, suffix);
+  int fd = open(name, O_RDONLY | O_CLOEXEC);
+  ssize_t length = fd < 0 ? -1 : read(fd, text, sizeof text - 1);
+  if (fd >= 0) close(fd);
+  if (length <= 0 || text[0] < '0' || text[0] > '9') return 0;
+  text[length] = 0;
+  *out = strtoull(text, NULL, 10);
+  return 1;
 }
 
 static void append(const char *suffix, const char *who, const char *what) {
@@ -86,10 +112,9 @@ static int is_gone(const char *who) {
   return *stale;
 }
 
-/* What comes before the answer of every call: it is noted, it hangs, it takes its time. */
+/* What comes before the answer of every call, once it is loaded: it is noted, it hangs, it takes its time. */
 static void begin(const char *who, const char *what) {
   const char *value;
-  load();
   if (said("lib", "record")) append(".calls", who, what);
   if (asked(who, "hang", what)) hang();
   if ((value = asked(who, "wait", what))) pause_s(atof(value));
