@@ -165,7 +165,7 @@ def a_gpu_computes_wrong(day: Day) -> None:
 
 
 def a_gpu_falls_off_the_bus(day: Day) -> None:
-    """Drained by the kernel's word. After a restart nobody misses it but Prometheus, from which the controller hears."""
+    """Drained by the kernel's word. After a restart only Prometheus remembers it, and the controller hears of that."""
     site, host = day.site, OFF_THE_BUS
     site.falls_off_the_bus(host)
     day.until(lambda: "DRAIN" in site.slurm.state(host), "the host is drained in Slurm")
