@@ -22,6 +22,7 @@ from fleetd.system import RealClock
 from fleetd.uplink.desk import DeskConfig
 from fleetd.web.tokens import new_token
 from tests.actuators.slurm_cluster import SlurmCluster
+from tests.actuators.waiting import wait_until
 from tests.postgres import Cluster
 
 CONTROLLERS = ("controller", "controller-2")
@@ -33,7 +34,7 @@ GPU = 1
 """The GPU of a host that something befalls, and that jobs hold."""
 PCI = f"00fa:{16 * GPU + 11:02x}:00"
 """Its address, as the kernel writes that of a fake NVIDIA GPU."""
-AWAY_SECONDS = 15.0
+AWAY_SECONDS = 20.0
 ROLES = {"olga": "operator", "prometheus": "viewer", "alertmanager": "hook"}
 
 
@@ -170,8 +171,17 @@ class Site(Loopback):
         """The controller that judges, by its own word; None: none says so."""
         return next((name for name in CONTROLLERS if "\nfleetd_controller_leader 1.0" in self.metrics(name)), None)
 
+    def fleet(self) -> Any:
+        """The fleet as one thing, by the judge's HTTP API."""
+        return self.get("/fleet")
+
     def get(self, path: str) -> Any:
-        """What the judge's HTTP API answers; None: nobody judges now."""
+        """What the judge's HTTP API answers, as soon as there is a judge."""
+        found: list[Any] = []
+        wait_until(lambda: found.append(self._get(path)) or found[-1] is not None, f"a judge answers {path}")
+        return found[-1]
+
+    def _get(self, path: str) -> Any:
         token, _ = self.tokens["prometheus"]
         headers = {"Authorization": f"Bearer {token}"}
         authority = ssl.create_default_context(cafile=self.folder / "pki" / "ca.crt")
@@ -187,16 +197,15 @@ class Site(Loopback):
 
     def findings(self, host: str, code: str) -> list[dict[str, Any]]:
         """What was found on a host, by code."""
-        told = self.get(f"/hosts/{host}") or {"findings": []}
-        return [finding for finding in told["findings"] if finding.get("code") == code]
+        return [finding for finding in self.get(f"/hosts/{host}")["findings"] if finding.get("code") == code]
 
     # ── jobs ────────────────────────────────────────────────────────────────────────────────────────────────────────
 
     def submit(self, *options: str) -> str:
-        """A job that holds a GPU, until `over`. While there is the file `corrupt`, it trains, under the guard.
+        """A job that holds a GPU until somebody stops it. On a host that `corrupts`, it trains, under the guard.
 
         Its ranks compute wrong, as on a chip that does so again and again; the guard in them finds it and tells the
-        agent of their host.
+        agent of their host, each time anew.
         """
         train = f"{sys.executable} -m burnin.examples.gpt --inject chip --steps 60 --deadline 600"
         script = f"""
@@ -204,8 +213,8 @@ class Site(Loopback):
             cd {self.jobs}
             exec 9</dev/full
             echo $$ > pid-$SLURM_JOB_ID.part && mv pid-$SLURM_JOB_ID.part pid-$SLURM_JOB_ID
-            while [ ! -e over ]; do
-                if [ -e corrupt-$SLURM_JOB_ID ]; then {train} >> training-$SLURM_JOB_ID.log 2>&1; else sleep 0.5; fi
+            while :; do
+                if [ -e corrupt-$SLURMD_NODENAME ]; then {train} >> training-$SLURM_JOB_ID.log 2>&1; else sleep 0.5; fi
             done
         """
         return self.slurm.submit(script, *options)
@@ -217,14 +226,15 @@ class Site(Loopback):
 
     # ── what can befall hosts ───────────────────────────────────────────────────────────────────────────────────────
 
-    def corrupts(self, job: str, host: str) -> None:
+    def corrupts(self, host: str) -> None:
         """From now on a GPU computes wrong, in training and in burn-ins."""
         self.fakes[host].burn_in(seed=1, inject=f"gpu={GPU},fault=F03,rate=0.3")
-        (self.jobs / f"corrupt-{job}").touch()
+        (self.jobs / f"corrupt-{host}").touch()
 
     def is_exchanged(self, host: str) -> None:
         """Somebody puts in another part, which computes right."""
         self.fakes[host].burn_in(seed=1)
+        (self.jobs / f"corrupt-{host}").unlink()
 
     def falls_off_the_bus(self, host: str) -> None:
         """A GPU is gone: the kernel says so, and the driver does not find it any more."""

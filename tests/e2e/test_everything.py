@@ -4,6 +4,7 @@ A GPU computes wrong under a training job, another falls off the bus, a rack bro
 controllers dies. One story with steps that need each other: what fails says in which step, and what it waited for.
 """
 
+import subprocess
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
@@ -11,8 +12,9 @@ from pathlib import Path
 
 import pytest
 
+from fleetd.cli.failure import CANNOT_JUDGE
 from fleetd.compose import keeping
-from fleetd.model.host import Lifecycle
+from fleetd.model.host import Host, Lifecycle
 from tests.actuators import slurm_cluster
 from tests.actuators.waiting import wait_until
 from tests.browser.conftest import CHROMIUM
@@ -62,6 +64,18 @@ class Day:
     def until(self, holds: Callable[[], object], what: str) -> None:
         """Wait for something, for as long as a busy machine may take."""
         wait_until(lambda: bool(holds()), what, seconds=300.0)
+
+    def hosts(self) -> dict[str, Host]:
+        """The hosts, as soon as somebody answers."""
+        found: dict[str, Host] = {}
+        self.until(lambda: found.update(hosts(self.site)) or found, "a judge answers")
+        return found
+
+    def command(self, *words: str) -> "subprocess.CompletedProcess[str]":
+        """What an operator types, again where nobody has answered."""
+        while (done := fleetd(self.site, *words)).returncode == CANNOT_JUDGE:
+            self.hosts()
+        return done
 
     def look_at_panels(self) -> set[tuple[str, str]]:
         """Ask those queries again that had no data; returns what still has none."""
@@ -122,7 +136,7 @@ def test_a_bad_day(day: Day, tmp_path: Path) -> None:
 def every_host_proves_itself(day: Day) -> None:
     """Each has passed the burn-in that its agent ran on order, and Prometheus knows it from the controllers' word."""
     day.until(lambda: set(hosts(day.site)) == set(HOSTS), "all agents have said hello")
-    day.until(lambda: {host.state for host in hosts(day.site).values()} == {Lifecycle.HEALTHY}, "all hosts are healthy")
+    day.until(lambda: {host.state for host in day.hosts().values()} == {Lifecycle.HEALTHY}, "all hosts are healthy")
     assert day.site.judge() in CONTROLLERS
     ask = day.watchers.prometheus.results
     day.until(lambda: len(ask('up{job="fleetd-agent",pool="train"} == 1')) == len(HOSTS), "all agents are scraped")
@@ -148,12 +162,13 @@ def jobs_run_and_are_seen(day: Day) -> None:
 def a_gpu_computes_wrong(day: Day) -> None:
     """The guard in the job suspects, the burn-in that this asks for proves it; host drained, job requeued."""
     site, host = day.site, day.corrupt
-    site.corrupts(day.training, host)
+    site.corrupts(host)
     day.until(lambda: site.findings(host, "sdc.chip-persistent"), "the guard's finding is heard")
     (said, *_) = site.findings(host, "sdc.chip-persistent")
     assert said["gpu"] == f"SIM-{host}-0{GPU}"
+    day.until(lambda: day.watchers.fires("FleetdSdcSuspected", host=host), "the suspicion is an alert")
     day.until(lambda: "DRAIN" in site.slurm.state(host), "the host is drained in Slurm")
-    (hold,) = hosts(site)[host].holds
+    (hold,) = day.hosts()[host].holds
     assert (hold.gpu, hold.owner) == (f"SIM-{host}-0{GPU}", "fleetd")
     assert hold.fault_class in {"chip-persistent", "chip-transient"}
     assert site.slurm.show(host, "Reason").startswith(f"fleetd:{host}/")
@@ -169,7 +184,7 @@ def a_gpu_falls_off_the_bus(day: Day) -> None:
     site, host = day.site, OFF_THE_BUS
     site.falls_off_the_bus(host)
     day.until(lambda: "DRAIN" in site.slurm.state(host), "the host is drained in Slurm")
-    (hold,) = hosts(site)[host].holds
+    (hold,) = day.hosts()[host].holds
     assert hold.gpu == f"SIM-{host}-0{GPU}"
     day.until(lambda: day.watchers.fires("FleetdFatalFault", host=host, code="nvidia.xid.79"), "the fatal fault fires")
     site.stop(host)
@@ -182,16 +197,17 @@ def a_gpu_falls_off_the_bus(day: Day) -> None:
 def a_rack_browns_out(day: Day) -> None:
     """Braked, then dark: one alert for the rack, one incident for its hosts, and none of them is blamed."""
     site, watchers = day.site, day.watchers
+    before = site.fleet()["incidents_opened"]
     site.sags("r3")
     day.until(lambda: watchers.fires("FleetdRackPowerBrake", rack="r3"), "the rack's brake is one alert")
     day.until(lambda: _kept_back(watchers, "FleetdPowerBrake", "r3"), "the rack's alert keeps those of its hosts back")
     for host in DARK:
         site.kill(host)
     day.until(lambda: _incident_hosts(site) == set(DARK), "the dark hosts are one incident")
-    fleet = site.get("/fleet")
-    assert (len(fleet["incidents"]), fleet["incidents_opened"]) == (1, 1)
+    fleet = site.fleet()
+    assert (len(fleet["incidents"]), fleet["incidents_opened"]) == (1, before + 1)
     assert (fleet["held"], fleet["withheld"], fleet["tripped"]) == (2, 0, [])
-    assert {hosts(site)[host].state for host in DARK} == {Lifecycle.HEALTHY}
+    assert {day.hosts()[host].state for host in DARK} == {Lifecycle.HEALTHY}
     day.until(lambda: _kept_back(watchers, "FleetdAgentDown", "r3"), "one alert tells of all dark hosts")
     day.until(lambda: ("pager", "FleetdRackPowerBrake") in watchers.listen(), "somebody is woken for the rack")
 
@@ -214,7 +230,7 @@ def the_power_returns(day: Day) -> None:
     site.recovers("r3")
     for host in DARK:
         site.start(host)
-    day.until(lambda: (site.get("/fleet") or {"incidents": True})["incidents"] == [], "the incident is closed")
+    day.until(lambda: site.fleet()["incidents"] == [], "the incident is closed")
     day.until(lambda: {state(site, host) for host in DARK} == {Lifecycle.HEALTHY}, "the rack's hosts are healthy")
 
 
@@ -225,24 +241,23 @@ def the_judge_dies(day: Day) -> None:
     assert judge is not None
     site.kill(judge)
     day.until(lambda: site.judge() not in {None, judge}, "the other controller judges")
-    connected = 'sum(fleetd_host_connected{job="fleetd-controller"})'
-    day.until(lambda: _value(day.watchers, connected) == len(HOSTS), "all agents have found it")
-    assert {host.name for host in hosts(site).values() if host.holds} == {day.corrupt, OFF_THE_BUS}
+    day.until(lambda: site.fleet()["connected"] == len(HOSTS), "all agents have found it")
+    assert {host.name for host in day.hosts().values() if host.holds} == {day.corrupt, OFF_THE_BUS}
     site.start(judge)
 
 
 def the_host_comes_back_by_proof_alone(day: Day) -> None:
     """Refused without, done with the burn-in that its agent runs on order."""
     site, host = day.site, day.corrupt
-    refused = fleetd(site, "host", "release", host, "--reason", "we need it")
+    refused = day.command("host", "release", host, "--reason", "we need it")
     assert refused.returncode == 1, refused.stderr
     assert "burn-in" in refused.stderr
     assert "DRAIN" in site.slurm.state(host)
     site.is_exchanged(host)
-    day.until(lambda: fleetd(site, "host", "burnin", host, "--reason", "exchanged").returncode == 0, "it is ordered")
-    day.until(lambda: hosts(site)[host].proof is not None, "the burn-in has passed")
+    day.until(lambda: day.command("host", "burnin", host, "--reason", "exchanged").returncode == 0, "it is ordered")
+    day.until(lambda: day.hosts()[host].proof is not None, "the burn-in has passed")
     assert "DRAIN" in site.slurm.state(host), "its proof alone opens nothing: this policy wants an operator, too"
-    released = fleetd(site, "host", "release", host, "--reason", "exchanged and proven")
+    released = day.command("host", "release", host, "--reason", "exchanged and proven")
     assert released.returncode == 0, released.stderr
     day.until(lambda: "DRAIN" not in site.slurm.state(host), "the host is open again")
 
@@ -262,16 +277,10 @@ def nobody_else_was_touched(day: Day) -> None:
 
 
 def _incident_hosts(site: Site) -> set[str]:
-    fleet = site.get("/fleet") or {"incidents": []}
-    return {host for incident in fleet["incidents"] for host in incident["hosts"]}
+    return {host for incident in site.fleet()["incidents"] for host in incident["hosts"]}
 
 
 def _kept_back(watchers: Watchers, name: str, rack: str) -> bool:
     """Whether Alertmanager has such alerts of a rack, and tells nobody of them."""
     found = [alert for alert in watchers.alerts(name) if alert["labels"].get("rack") == rack]
     return bool(found) and all(alert["status"]["inhibitedBy"] for alert in found)
-
-
-def _value(watchers: Watchers, expression: str) -> float:
-    found = watchers.prometheus.results(expression)
-    return float(found[0]["value"][1]) if found else -1.0

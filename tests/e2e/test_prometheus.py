@@ -35,7 +35,7 @@ IN_TROUBLE_OR_ABOVE_OBSERVE = {
 }
 """Names that this fleet does not show, each with where it is tested."""
 EMPTY = {"fleetd-host: Who uses them?", "fleetd-burnin: What do training jobs suspect?"}
-"""Panels that have nothing to show here: no job runs."""
+"""Panels that have nothing to show here: no job runs. In test_everything.py one does."""
 PLACE = {"pool": "train", "rack": "r1"}
 
 
