@@ -241,6 +241,7 @@ class Site(Loopback):
         with self.kernel_logs[host].open("a") as log:
             log.write(f"[12.0] NVRM: Xid (PCI:{PCI}): 79, pid=1, GPU has fallen off the bus.\n")
         self.fakes[host].scenario.put(GPU, {"gone": 1})
+        self.fakes[host].burn_in(seed=1, gpus=GPUS - 1)
 
     def sags(self, rack: str) -> None:
         """The supply of a rack sags: each chassis brakes its GPUs."""

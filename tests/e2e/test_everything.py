@@ -93,7 +93,8 @@ def _day(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Day]:
     folder = tmp_path_factory.mktemp("site")  # a short name: sockets lie there
     with ExitStack() as stack:
         postgres = stack.enter_context(Cluster())
-        slurm = stack.enter_context(slurm_cluster.SlurmCluster(_made(folder / "slurm"), nodes=len(HOSTS)))
+        cluster = slurm_cluster.SlurmCluster(_made(folder / "slurm"), nodes=len(HOSTS), requeue_s=60)
+        slurm = stack.enter_context(cluster)
         site = stack.enter_context(Site(folder, postgres=postgres, slurm=slurm))
         site.start_all()
         yield Day(site, stack.enter_context(watching(site)))
