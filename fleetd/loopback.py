@@ -195,12 +195,11 @@ class Loopback:
 
         It is on a leash: a demo whose terminal is closed, or that is killed, leaves nothing behind.
         """
-        noun = "controller" if name == "controller" else "agent"
         with (self.folder / "logs" / f"{name}.log").open("ab") as log:
             self._running[name] = subprocess.Popen(
                 [
                     *(sys.executable, "-I", "-S", "-c", LEASH, str(os.getpid())),
-                    *(sys.executable, "-m", "fleetd", noun, "--config", str(self.folder / f"{name}.yaml")),
+                    *self.program(name),
                 ],
                 env=self.environ(name),
                 stdin=subprocess.DEVNULL,
@@ -208,6 +207,11 @@ class Loopback:
                 stderr=log,
                 start_new_session=True,
             )
+
+    def program(self, name: str) -> list[str]:
+        """The words that start a process: those that users type."""
+        noun = "agent" if name in self.plans else "controller"
+        return [sys.executable, "-m", "fleetd", noun, "--config", str(self.folder / f"{name}.yaml")]
 
     def socket(self, name: str) -> Path | None:
         """Where an agent answers `fleetd check`; None in a folder whose path is too long for a socket."""

@@ -13,14 +13,16 @@ _NVIDIA_CONTROL = 255
 _RENDER_FIRST = 128
 FILES_MAX = 4096
 """Open files of a process that are looked at."""
+_FLAGS = re.compile(r"^flags:\s*([0-7]+)", re.MULTILINE)
 _MINOR = re.compile(r"^Device Minor:\s*(\d+)", re.MULTILINE)
 
 
 def open_devices(pid: int, proc: Path = Path("/proc")) -> frozenset[tuple[int, int]]:
     """Return (major, minor) of the character devices that a process has open; blocks as long as /proc does.
 
-    Their numbers count, not their names: in a container, a name can be anything. Nothing of a process that has ended,
-    or that is not ours to see.
+    Their numbers count, not their names: in a container, a name can be anything. What is opened as a path only (O_PATH)
+    does not count: that takes no permission, and no device. Nothing of a process that has ended, or that is not ours to
+    see.
     """
     found = set()
     try:
@@ -30,11 +32,20 @@ def open_devices(pid: int, proc: Path = Path("/proc")) -> frozenset[tuple[int, i
                     status = os.stat(entry.path)  # noqa: PTH116 - of what the link points to, without reading its name
                 except OSError:
                     continue
-                if stat.S_ISCHR(status.st_mode):
+                if stat.S_ISCHR(status.st_mode) and not _path_only(proc / str(pid) / "fdinfo" / entry.name):
                     found.add((os.major(status.st_rdev), os.minor(status.st_rdev)))
     except OSError:
         return frozenset()
     return frozenset(found)
+
+
+def _path_only(information: Path) -> bool:
+    """Whether a file was opened as a path only (proc_pid_fdinfo(5)), or nobody can tell."""
+    try:
+        flags = _FLAGS.search(information.read_text(encoding="ascii"))
+    except OSError:
+        return True
+    return flags is None or bool(int(flags[1], 8) & os.O_PATH)
 
 
 def addresses(devices: Iterable[tuple[int, int]], *, proc: Path = Path("/proc"), sys: Path = Path("/sys")) -> set[str]:

@@ -34,7 +34,7 @@ ClusterName=test
 SlurmctldHost={host}(127.0.0.1)
 SlurmctldPort={ctld_port}
 AuthType=auth/munge
-AuthInfo=socket={folder}/munge.sock
+AuthInfo=socket={folder}/munge.sock,cred_expire={requeue_s}
 SlurmUser=root
 SlurmdUser=root
 StateSaveLocation={folder}/state
@@ -64,13 +64,14 @@ PartitionName=all Nodes=ALL Default=YES State=UP
 class SlurmCluster:
     """Start it with `with`; leaves no process behind."""
 
-    def __init__(self, folder: Path, *, nodes: int = 3, more: str = "") -> None:
+    def __init__(self, folder: Path, *, nodes: int = 3, more: str = "", requeue_s: int = 120) -> None:
         """Write the configuration; nothing runs yet.
 
         Args:
             folder: an existing folder of the cluster's own.
             nodes: how many, called h01, h02, ….
             more: further lines of slurm.conf.
+            requeue_s: how long a requeued job waits at least before it starts again; Slurm's own default.
         """
         self.folder = folder
         self.names = [f"h{n:02d}" for n in range(1, nodes + 1)]
@@ -80,6 +81,7 @@ class SlurmCluster:
             "SLURM_CONF": str(self.conf),
             "LC_ALL": "C.UTF-8",
         }
+        self._requeue_s = requeue_s
         ctld_port, *ports = free_ports(nodes + 1)
         self.write_conf(ctld_port=ctld_port, ports=ports, more=more)
 
@@ -89,6 +91,7 @@ class SlurmCluster:
                 folder=self.folder,
                 host=socket.gethostname().partition(".")[0],
                 ctld_port=ctld_port,
+                requeue_s=self._requeue_s,
                 ports=",".join(map(str, ports)),
                 nodes=f"h[01-{len(self.names):02d}]",
                 more=more,
@@ -96,6 +99,24 @@ class SlurmCluster:
         )
 
     def __enter__(self) -> Self:
+        try:
+            self._start()
+        except BaseException:  # half a cluster would stay
+            self._end()
+            raise
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        jobs = self.run("squeue", "-h", "-o", "%A").split()
+        if jobs:
+            self.run("scancel", "--full", *jobs)
+        self._end()
+
+    # ── daemons ─────────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def _start(self) -> None:
         (self.folder / "state").mkdir(exist_ok=True)
         key = self.folder / "munge.key"
         key.write_bytes(secrets.token_bytes(64))
@@ -109,21 +130,13 @@ class SlurmCluster:
         for name in self.names:
             self._do("slurmd", "-f", str(self.conf), "-N", name)
         wait_until(lambda: all(self.state(name) == "IDLE" for name in self.names), "all nodes are idle")
-        return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        jobs = self.run("squeue", "-h", "-o", "%A").split()
-        if jobs:
-            self.run("scancel", "--full", *jobs)
+    def _end(self) -> None:
         for name in ("slurmctld", *(f"slurmd-{node}" for node in self.names), "munge"):
             self._stop(self.folder / f"{name}.pid")
         for pid in _steps_of(self.folder):
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
-
-    # ── daemons ─────────────────────────────────────────────────────────────────────────────────────────────────────
 
     def start_controller(self) -> None:
         """Start slurmctld; returns when it answers."""

@@ -159,6 +159,16 @@ def test_open_devices_are_told_by_their_numbers() -> None:
     assert open_devices(2**22 + 1) == frozenset()
 
 
+def test_a_device_that_is_opened_as_a_path_only_is_not_held() -> None:
+    path = os.open("/dev/full", os.O_PATH)  # which anybody may, whatever the file's mode
+    try:
+        assert (1, 7) not in open_devices(os.getpid())
+        with Path("/dev/full").open("rb"):
+            assert (1, 7) in open_devices(os.getpid())
+    finally:
+        os.close(path)
+
+
 def test_addresses_of_nvidia_and_of_render_nodes(tmp_path: Path) -> None:
     proc, sys = tmp_path / "proc", tmp_path / "sys"
     for minor, address in ((0, "0000:18:00.0"), (3, "0000:3b:00.0")):

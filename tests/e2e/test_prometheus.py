@@ -18,6 +18,7 @@ from urllib.request import urlopen
 import pytest
 import yaml
 
+from fleetd.cli.duration import seconds
 from fleetd.loopback import HostPlan, Loopback, free_ports
 from fleetd.system import RealClock
 from tests.deploy.promql import RECORDS, RULE_FILES, names_in, queries, rules
@@ -34,7 +35,7 @@ IN_TROUBLE_OR_ABOVE_OBSERVE = {
 }
 """Names that this fleet does not show, each with where it is tested."""
 EMPTY = {"fleetd-host: Who uses them?", "fleetd-burnin: What do training jobs suspect?"}
-"""Panels that have nothing to show here: no job runs."""
+"""Panels that have nothing to show here: no job runs. In test_everything.py one does."""
 PLACE = {"pool": "train", "rack": "r1"}
 
 
@@ -118,8 +119,6 @@ def reconfigure(file: Path, **more: object) -> None:
 @contextmanager
 def prometheus(folder: Path, fleet: Loopback) -> Iterator[int]:
     """A Prometheus with our rules, whose service discovery is a list."""
-    program = shutil.which("prometheus")
-    assert program, "prometheus is not installed: make deps"
     ports = fleet.metrics_ports
     agents = [{"targets": [f"127.0.0.1:{ports[h]}"], "labels": {"host": h, **PLACE}} for h in fleet.plans]
     controller = [{"targets": [f"127.0.0.1:{ports['controller']}"]}]
@@ -132,6 +131,15 @@ def prometheus(folder: Path, fleet: Loopback) -> Iterator[int]:
         ],
     }
     (folder / "prometheus.yml").write_text(yaml.safe_dump(config))
+    with running(folder) as port:
+        yield port
+
+
+@contextmanager
+def running(folder: Path) -> Iterator[int]:
+    """A Prometheus on a folder with its configuration; yields its port."""
+    program = shutil.which("prometheus")
+    assert program, "prometheus is not installed: make deps"
     (port,) = free_ports(1)
     where = [f"--config.file={folder}/prometheus.yml", f"--storage.tsdb.path={folder}/tsdb"]
     with (
@@ -146,11 +154,14 @@ def prometheus(folder: Path, fleet: Loopback) -> Iterator[int]:
             process.terminate()
 
 
-def faster(file: Path, folder: Path) -> Path:
-    """The same rules, evaluated every second: no test waits for half a minute."""
+def faster(file: Path, folder: Path, *, patience: float = 1.0) -> Path:
+    """The same rules, evaluated every second: no test waits for half a minute. `patience`: share of each `for` left."""
     body = yaml.safe_load(file.read_text())
     for group in body["groups"]:
         group["interval"] = "1s"
+        for rule in group["rules"]:
+            if "for" in rule:
+                rule["for"] = f"{seconds(rule['for']) * patience:.0f}s"
     copy = folder / f"rules-{file.name}"
     copy.write_text(yaml.safe_dump(body, sort_keys=False))
     return copy

@@ -83,9 +83,12 @@ class FakeHost:
             found["LD_LIBRARY_PATH"] = f"{self._environ['LD_LIBRARY_PATH']}:{base['LD_LIBRARY_PATH']}"
         return found
 
-    def burn_in(self, *, seed: int | None = None, inject: str | None = None) -> None:
-        """Say how burn-ins go from now on: on which seed, with which planted fault (as `--inject` takes it)."""
-        options = {"gpus": self._gpus, "seed": seed, "inject": inject}
+    def burn_in(self, *, seed: int | None = None, inject: str | None = None, gpus: int | None = None) -> None:
+        """Say how burn-ins go from now on: on which seed, with which planted fault (as `--inject` takes it).
+
+        `gpus`: of how many GPUs, the first ones; None: of all.
+        """
+        options = {"gpus": self._gpus if gpus is None else gpus, "seed": seed, "inject": inject}
         words = [f"--{name}={value}" for name, value in options.items() if value is not None]
         self.scenario.put("lib", {_BURNIN: " ".join(words)})
 

@@ -12,6 +12,7 @@
  *   0 OutOfBandLimit = 500000   a limit (mW) that was set past the driver; what is enforced is the lowest
  *   0 ring = 700000 913000      power samples (mW), 20 ms apart, these again and again; the last 119 are kept
  *   0 stuck = 1                 a limit that is set is taken and has no effect
+ *   0 ProcessId = 4711          the first of its processes has this number (else 1000), the next ones those after it
  * What is set with nvmlDeviceSetPowerManagementLimit stays, for all processes, in `FILE.GPU.limit`, as in a driver; it
  * goes when that file does (a driver reload). Each set is a line `GPU mW` in `FILE.sets`.
  *   0 mig.0 = MIG-5c89…         MIG is on, and this is the UUID of the first device; without a line, MIG is off
@@ -333,11 +334,12 @@ struct process { uint32_t pid; uint64_t memory; uint32_t gpu_instance, compute_i
 int nvmlDeviceGetComputeRunningProcesses_v3(void *d, uint32_t *count, struct process *out) {
   uint32_t found = 0;
   int status = number(d, "Processes", "Processes", 4, &found);
+  const char *first = said(who_of(d), "ProcessId");
   if (status || !found) { *count = 0; return status; }
   if (*count < found || !out) { *count = found; return INSUFFICIENT_SIZE; }
   for (*count = 0; *count < found; ++*count) {
     struct process *p = &out[*count];
-    *p = (struct process){1000 + *count, 0, 0xffffffff, 0xffffffff};
+    *p = (struct process){(first ? (uint32_t)atoi(first) : 1000) + *count, 0, 0xffffffff, 0xffffffff};
     number(d, "ProcessMemory", "ProcessMemory", 8, &p->memory);
   }
   return SUCCESS;
