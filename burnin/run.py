@@ -26,7 +26,7 @@ from burnin.spec import Case, Inject
 from burnin.stop import Stop, StoppedError
 from burnin.telling.progress import Progress
 from burnin.telling.result import Result, State, conclude
-from burnin.tests import SELFTEST_WORKLOAD, TESTS, Declaration, Effort, chosen
+from burnin.tests import SELFTEST, SELFTEST_WORKLOAD, TESTS, Declaration, Effort, chosen
 from burnin.verdict.evidence import Death, Evidence, Quota
 from burnin.verdict.health import Counters
 from burnin.verdict.opinions import witnesses
@@ -227,7 +227,7 @@ class _Runner:
             return self._session
 
         def again(number: int) -> Evidence | None:
-            seed = round_seed(options.seed, selftest.TEST, number)
+            seed = round_seed(options.seed, SELFTEST, number)
             return selftest.tried(session, exact, cases[exact.id], inject, state=state, seed=seed)
 
         def keep(done: tuple[Done, ...], found: Evidence) -> None:
@@ -285,15 +285,15 @@ class _Runner:
         """
         begun_s = self._monotonic()
         exact, seed = self._table[SELFTEST_WORKLOAD], self._options.seed
-        seed = round_seed(seed, selftest.TEST, "resumed", after) if after else seed
+        seed = round_seed(seed, SELFTEST, "resumed", after) if after else seed
         found = selftest.tried(session, exact, cases, inject, state=self._state, seed=seed)
         elapsed_s = self._monotonic() - begun_s
-        self._state.test_elapsed_s.setdefault(selftest.TEST, elapsed_s)
+        self._state.test_elapsed_s.setdefault(SELFTEST, elapsed_s)
         if found is None:
             return None
         if not after or weigh(found).wrongs:
             self._state.evidence = merge(self._state.evidence, found)
-        first = Slice(number=0, kind=Kind.PASS, test=selftest.TEST, seconds=0.0)
+        first = Slice(number=0, kind=Kind.PASS, test=SELFTEST, seconds=0.0)
         return (Done(slice=first, elapsed_s=elapsed_s, rounds=1),)
 
     def _ganged(self) -> Session:

@@ -12,13 +12,12 @@ from burnin.session import Session, Task, merge, round_seed
 from burnin.spec import Case, Inject, Verdict
 from burnin.stop import StoppedError
 from burnin.telling.result import State
-from burnin.tests import Declaration, Effort
+from burnin.tests import SELFTEST, Declaration, Effort
 from burnin.verdict.evidence import Evidence
 from burnin.verdict.judge import judge
 from burnin.verdict.weigh import weigh
 from burnin.vote import Outcome, tally
 
-TEST = "selftest"
 MODELS = ("F03", "F04", "F10", "F11", "F13")
 """Models that change every result they strike, so that not finding one is never an accident."""
 PLANTS = 2
@@ -66,7 +65,7 @@ def tried(
         return done.evidence
     state.evidence = merge(state.evidence, done.evidence)
     state.gaps.extend(done.missed)
-    state.own[TEST] = (Verdict.NOT_JUDGED, done.missed[0])
+    state.own[SELFTEST] = (Verdict.NOT_JUDGED, done.missed[0])
     return None
 
 
@@ -108,21 +107,21 @@ def run(
     Raises:
         StoppedError: A signal asked the run to stop.
     """
-    rng = random.Random(round_seed(seed, TEST))  # noqa: S311 - a choice that can be repeated, no secret
+    rng = random.Random(round_seed(seed, SELFTEST))  # noqa: S311 - a choice that can be repeated, no secret
     small = tuple(sorted(cases, key=lambda case: case.flops)[:CASES])
     clean = Task(
-        test=TEST,
+        test=SELFTEST,
         declaration=declaration,
         cases=small,
         effort=Effort(launches=launches, rounds=1),
         inject=inject,
-        seed=round_seed(seed, TEST, "clean"),
+        seed=round_seed(seed, SELFTEST, "clean"),
     )
     missed = [] if votes_sound() else ["self-test: the vote itself counts wrongly; reinstall"]
     strays: list[Evidence] = []
     plants: list[Inject] = []
     for fault in rng.sample(MODELS, PLANTS):
-        task = replace(clean, cases=small[:1], seed=round_seed(seed, TEST, fault), retests=RETESTS, examine=False)
+        task = replace(clean, cases=small[:1], seed=round_seed(seed, SELFTEST, fault), retests=RETESTS, examine=False)
         planted = _plant(session, task, fault, rng)
         if planted is None:
             break

@@ -10,15 +10,16 @@ from burnin.levels import LADDER, SELF
 from burnin.levels import LEVELS as ALL
 from burnin.spec import SpecError
 
-__all__ = ["ALWAYS", "BACKENDS", "LEVELS", "SELFTEST_WORKLOAD", "TESTS", "Declaration", "Effort", "chosen"]
+__all__ = ["ALWAYS", "BACKENDS", "LEVELS", "SELFTEST", "SELFTEST_WORKLOAD", "TESTS", "Declaration", "Effort", "chosen"]
 
 LEVELS = LADDER
 """The levels that prove something, from the shortest to the longest; `burnin.levels` has them all."""
 
+SELFTEST = "selftest"
 SELFTEST_WORKLOAD = "gemm.exact"
 """The test whose workload the self-test plants its faults in."""
 
-ALWAYS = ("selftest", "health")
+ALWAYS = (SELFTEST, "health")
 """These run whatever was chosen: no verdict is worth anything without them."""
 
 
@@ -36,7 +37,7 @@ TESTS: Mapping[str, Declaration] = {
     declaration.id: declaration
     for declaration in (
         own(
-            "selftest",
+            SELFTEST,
             "faults planted on one GPU must be found there, and a clean rerun must be clean",
             first=SELF,
             required=BACKENDS,

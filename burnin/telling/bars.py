@@ -9,9 +9,8 @@ from dataclasses import dataclass
 from importlib import import_module
 from typing import IO, Any
 
-from burnin.selftest import TEST as SELFTEST
 from burnin.spec import Ballot, Device
-from burnin.tests import Effort
+from burnin.tests import SELFTEST, Effort
 from burnin.verdict.evidence import Cast
 
 ROUNDS_KEPT = 64
