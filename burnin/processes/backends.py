@@ -19,7 +19,7 @@ from burnin.spec import Device
 from burnin.verdict.health import Facts
 from burnin.vote import vote_key
 
-DECIDING = ("seed", "keys", "words", "checksum", "golden", "arch")
+DECIDING = ("seed", "keys", "words", "checksum", "golden", "crew", "arch")
 """Modules that decide what is computed, beside the folders of kernels, workloads and collectives."""
 NO_GPU = "no GPU: torch {version} sees none here; use --backend cpu or --backend sim, or install a torch for this GPU"
 
