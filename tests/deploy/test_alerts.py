@@ -80,7 +80,7 @@ def check(tmp_path: Path, series: dict[str, str], at: list[str], *, firing: set[
         "rule_files": [str(file) for file in RULE_FILES],
         "group_eval_order": sorted(
             groups, key=lambda name: name != "fleetd-records"
-        ),  # records first; else in any order
+        ),  # records first
         "evaluation_interval": "5m",
         "tests": [
             {
