@@ -126,6 +126,8 @@ class Fold(RuleBasedStateMachine):
             assert fleet.held <= max(1, fleet.hosts // 2) or before is None
         if stopped and not by_operator:
             assert not any(isinstance(o, RunBurnin) for o in step.orders)
+        if before is not None and before.held and not step.state.held and not isinstance(event, TimePassed):
+            assert not step.state.gone, "no release by proof while a GPU is gone"
         newly = before is None or before.state is not Lifecycle.HEALTHY
         if step.state.state is Lifecycle.HEALTHY and newly and (before is None or before.silent is None):
             assert step.state.proof is not None
