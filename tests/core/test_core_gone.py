@@ -20,6 +20,7 @@ from fleetd.model.event import (
 from fleetd.model.finding import FaultClass, Severity, Verdict
 from fleetd.model.host import Host, Lifecycle
 from fleetd.model.order import Notify, Quarantine, Release, RunBurnin
+from fleetd.stores.codec import dump_host, load_host
 from tests.core.make_core import H1, POLICY, Driven, burnt, fault, hello
 
 AUTOMATIC = replace(POLICY, returns=Returns.AUTOMATIC)
@@ -178,3 +179,13 @@ def test_a_persons_hold_that_expires_gives_the_host_back_and_tells_that_a_gpu_is
     step = d.send(TimePassed(host=H1, connected=True), at_s=60.0)
     assert [type(o) for o in step.orders] == [Release, Notify]
     assert "1 of 2 GPUs is gone (G1)" in step.orders[1].why
+
+
+def test_a_host_of_an_older_ledger_should_have_what_it_showed_then() -> None:
+    d = Driven().healthy()
+    text = dump_host(d.known)
+    assert ',"gone":[]' in text
+    d.replay.hosts[H1] = old = load_host(text.replace(',"gone":[]', ""))
+    assert old.gone == ()
+    d.send(hello(boot="b2", gpus=1))
+    assert load_host(dump_host(d.known)).gone == ("G1",)

@@ -108,7 +108,8 @@ class Fold(RuleBasedStateMachine):
     def _check(self, before: Host | None, event: object, step: Step[Host], *, stopped: bool) -> None:
         assert step.state is not None
         by_operator = isinstance(event, OperatorEvent)
-        assert (quarantines := sum(isinstance(o, Quarantine) for o in step.orders)) <= 1
+        quarantines = sum(isinstance(o, Quarantine) for o in step.orders)
+        assert quarantines <= 1
         assert step.state.attempts <= THE_POLICY.qualify.attempts + 1
         if before is not None and not by_operator:
             foreign = [h for h in before.holds if h.owner not in AUTOMATIC and h.expires_at_s is None]
@@ -127,8 +128,8 @@ class Fold(RuleBasedStateMachine):
             assert not any(isinstance(o, RunBurnin) for o in step.orders)
         if before is not None and before.held and not step.state.held:
             assert not step.state.gone or isinstance(event, TimePassed), "no release by proof while a GPU is gone"
-        newly = before is None or before.state is not Lifecycle.HEALTHY
-        if step.state.state is Lifecycle.HEALTHY and newly and (before is None or before.silent is None):
+        newly = before is None or (before.state is not Lifecycle.HEALTHY and before.silent is None)
+        if step.state.state is Lifecycle.HEALTHY and newly:
             assert step.state.proof is not None
 
     # ── what can happen ─────────────────────────────────────────────────────────────────────────────────────────────
@@ -170,8 +171,7 @@ class Fold(RuleBasedStateMachine):
         key: str,
         fingerprint: str,
     ) -> None:
-        known = self.hosts.get(HostName(host))
-        order = None
+        known, order = self.hosts.get(HostName(host)), None
         if ours and known is not None and known.pending is not None and known.boot_id is not None:
             order, level, boot = known.pending.order_id, known.pending.level, known.boot_id
             finding = order
