@@ -3,6 +3,7 @@
 from dataclasses import replace
 
 from fleetd.core import silence, waiting
+from fleetd.core.gone import gone_with
 from fleetd.core.invariants import FLEETD, MAX_BOOTS, SERVING
 from fleetd.core.lifecycle import Draft, line
 from fleetd.model.host import Hello, Hold, Lifecycle
@@ -27,7 +28,8 @@ def connected(draft: Draft, hello: Hello) -> None:
     _clock(draft, hello)
     known, found = {g.gpu for g in before.inventory}, {g.gpu for g in hello.inventory}
     if (before.boot_id, before.inventory, before.place) != (hello.boot_id, hello.inventory, hello.place):
-        draft.set(boot_id=hello.boot_id, inventory=hello.inventory, place=hello.place)
+        gone = gone_with(before, hello.inventory)
+        draft.set(boot_id=hello.boot_id, inventory=hello.inventory, place=hello.place, gone=gone)
     if before.driver_version != hello.driver_version:
         draft.set(driver_version=hello.driver_version)
     _arrived(draft, tuple(sorted(found - known)))

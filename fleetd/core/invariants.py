@@ -37,6 +37,8 @@ def check(host: Host, *, before: Host) -> None:
     ours = [hold for hold in host.holds if hold.owner == FLEETD]
     charged = [charge.hold for charge in host.charges]
     foreign_before = {h.owner for h in before.holds if h.owner != FLEETD}
+    was_ours = any(hold.owner in AUTOMATIC for hold in before.holds)
+    in_question = charged or any(hold.owner in AUTOMATIC for hold in host.holds)
     for holds_true, what in (
         (host.name == before.name, "a step changes one host"),
         (host.state not in OUT_OF_SERVICE or host.held, "out of service is a host only by a hold"),
@@ -51,6 +53,9 @@ def check(host: Host, *, before: Host) -> None:
         (len(host.holds) <= MAX_HOLDS and len(host.strikes) <= MAX_STRIKES, "a host's memory is bounded"),
         (len(host.charges) <= MAX_CHARGES and len(host.marks) <= MAX_MARKS, "a host's memory is bounded"),
         (len(host.closings) <= MAX_CLOSINGS, "a host's memory is bounded"),
+        (not {g.gpu for g in host.inventory} & {*host.gone}, "a GPU that is there is not gone"),
+        (not host.gone or not in_question or host.proof is None, "no proof of a host while a GPU of it is gone"),
+        (not host.gone or not was_ours or host.held, "no release by proof while a GPU is gone"),
         (
             foreign_before <= {h.owner for h in host.holds} or not host.held or _expired(before, host),
             "a foreign hold goes with the release of the host, or when it expires",

@@ -10,7 +10,7 @@ true is asserted in `invariants`.
 
 from typing import assert_never
 
-from fleetd.core import ballots, evidence, jobs, operators, scheduler, silence, waiting
+from fleetd.core import ballots, evidence, gone, jobs, operators, scheduler, silence, waiting
 from fleetd.core.fleet import Fleet
 from fleetd.core.hello import connected
 from fleetd.core.invariants import MAX_BALLOTS, SERVING
@@ -202,10 +202,23 @@ def _passed(draft: Draft, finding: BurninEnded) -> None:
     draft.set(ballots=cast)
     objection = draft.objection_to_proof(finding.level)
     if objection is not None:
-        draft.say(f"{said}, but {objection}: still {draft.host.state}")
+        if objection == gone.objection(draft.host):
+            _lacks(draft, f"{said}, but {objection}")
+        else:
+            draft.say(f"{said}, but {objection}: still {draft.host.state}")
         return
     draft.set(proof=finding.id)
-    waiting.lift_proven(draft, said)
+    waiting.lift_proven(draft, f"{said}; {gone.in_words(draft.host)}" if draft.host.gone else said)
+
+
+def _lacks(draft: Draft, said: str) -> None:
+    """No burn-in proves this host as it is: its state says why, and a human is told."""
+    over = draft.host.held and draft.host.state is Lifecycle.QUALIFYING
+    draft.move(Lifecycle.QUARANTINED if over else draft.host.state, said)
+    draft.notify(
+        f"{said}. Bring it back or put another in its place; a release with an override takes the host without it",
+        about=f"lacks/{','.join(draft.host.gone)}",
+    )
 
 
 # ── the host against its siblings ───────────────────────────────────────────────────────────────────────────────────

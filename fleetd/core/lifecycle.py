@@ -7,7 +7,7 @@ A `Draft` is a step under construction. Everything that changes a host goes thro
 from dataclasses import replace
 from typing import Any
 
-from fleetd.core import budget
+from fleetd.core import budget, gone
 from fleetd.core.fleet import Fleet
 from fleetd.core.invariants import (
     AUTOMATIC,
@@ -132,6 +132,7 @@ class Draft:
             self.say(f"{MAX_HOLDS} holds are on the host already: {new.reason}")
             return
         self.set(holds=(*self.host.holds, new))
+        self._unproven()
 
     def charge(self, new: Hold, withheld: str, key: str | None) -> None:
         """Keep a hold that is withheld, or add its evidence to the charge that is there."""
@@ -144,6 +145,12 @@ class Draft:
                 self.set(charges=(*self.host.charges[:position], merged, *self.host.charges[position + 1 :]))
                 return
         self.set(charges=(*self.host.charges, Charge(hold=new, withheld=line(withheld), key=key))[-MAX_CHARGES:])
+        self._unproven()
+
+    def _unproven(self) -> None:
+        """A host that was in no question may have been proven without a GPU; one that is in question may not."""
+        if self.host.gone:
+            self.set(proof=None)
 
     def asked(self) -> tuple[Hold, ...]:
         """All that must be proven wrong before this host is healthy."""
@@ -155,6 +162,9 @@ class Draft:
 
     def objection_to_proof(self, level: str) -> str | None:
         """Why a pass at this level does not make this host healthy, or its release possible; None when it does."""
+        lacks = gone.objection(self.host)
+        if lacks is not None:
+            return lacks
         missing = [asked for asked in dict.fromkeys(self.asked_levels()) if not covers(level, asked)]
         if missing:
             return f"{', '.join(f'`{asked}`' for asked in missing)} must pass"

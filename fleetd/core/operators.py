@@ -1,5 +1,6 @@
 """What operators ask for: hold, release, burn in, repair, swap, retire. A reason is part of every request."""
 
+from fleetd.core.gone import in_words
 from fleetd.core.invariants import AUTOMATIC, MAX_HOLDS, OUT_OF_SERVICE, SERVING
 from fleetd.core.lifecycle import Draft, line
 from fleetd.core.policy import covers, strongest
@@ -49,12 +50,15 @@ def releases(draft: Draft, event: OperatorReleased) -> Step[Host]:
     missing += [f"it is charged: {charge.hold.reason}" for charge in host.charges]
     if not host.held:
         missing = [f"no hold is on it; it is {host.state} ({host.why}) and needs a passing burn-in", *missing]
+    if host.gone:
+        missing.append(in_words(host))
     if missing and not event.override:
         return draft.refusal(f"not released: {'; '.join(missing)}; an override with a reason lifts it all the same")
     said = f"{owner} releases the host{', overriding' if missing else ''}: {line(event.reason)}"
     if missing:
         said = f"{said} (missing: {'; '.join(missing)})"
-    draft.set(holds=(), charges=())
+    # Whoever overrides takes the host as it is: what is gone is not awaited any more.
+    draft.set(holds=(), charges=(), gone=())
     give_back(draft, said)
     return draft.step()
 

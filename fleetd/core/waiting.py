@@ -7,6 +7,7 @@ did is awaited after it came back.
 from dataclasses import replace
 
 from burnin.levels import LEVELS
+from fleetd.core import gone
 from fleetd.core.evidence import advice_for, put_charges_on
 from fleetd.core.invariants import FLEETD, SERVING
 from fleetd.core.lifecycle import Draft, line
@@ -122,6 +123,8 @@ def expire_holds(draft: Draft) -> bool:
         _return_proven(draft, said)
     elif draft.host.state is not Lifecycle.RETIRED:
         give_back(draft, said)
+        if draft.host.gone:
+            draft.notify(f"{said}; {gone.in_words(draft.host)}", about=f"gone/{','.join(sorted(draft.host.gone))}")
     return True
 
 

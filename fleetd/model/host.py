@@ -236,6 +236,8 @@ class Host:
     """Orders of this ledger that closed the host in its scheduler, and those it has adopted; the newest last."""
     closings_from: int = 0
     """From which order number on they are listed. 0: nowhere, as earlier versions left it; every number is ours."""
+    gone: tuple[GpuId, ...] = ()
+    """GPUs that it should have and does not show (`core.gone`): with the inventory, all that it should have."""
 
     @property
     def held(self) -> bool:

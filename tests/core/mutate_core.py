@@ -30,6 +30,7 @@ TESTS = (
     "intent",
     "rehearse",
     "earlier",
+    "gone",
     "stories",
 )
 """The fast tests: tables and stories, no state machine."""
@@ -233,6 +234,15 @@ MISTAKES: dict[str, tuple[str, str, str, str]] = {
         "earlier",
     ),
     "an old proof cures what an earlier ledger closed": ("earlier", "proof=None,  #", "#", "earlier"),
+    "a burn-in proves a GPU that is gone": ("lifecycle", "if lacks is not None:", "if False:", "gone"),
+    "a proof without a GPU outlives a hold": (
+        "lifecycle",
+        "        if self.host.gone:\n",
+        "        if False:\n",
+        "gone",
+    ),
+    "whoever overrides must do so again": ("operators", "charges=(), gone=())", "charges=())", "gone"),
+    "a GPU that was replaced is missed": ("gone", "if lacking > 0 else ()", "if absent else ()", "gone"),
     "faster is a fault": ("outliers", "direction * (value - middle) >= 0", "True", "outliers"),
 }
 """Name → (module, what stands there once, what would be wrong, the tests that are run first: alone if they notice)."""

@@ -122,12 +122,14 @@ class Fold(RuleBasedStateMachine):
             assert not stopped
             if not isinstance(event, SchedulerDiffers):  # it closes again what is held, for whatever reason
                 assert all(h.evidence and h.fault_class.is_hardware for h in step.state.holds)
-            fleet = self.replay.fleet.count(FLEET)
-            assert fleet.held <= max(1, fleet.hosts // 2) or before is None
+                fleet = self.replay.fleet.count(FLEET)
+                assert fleet.held <= max(1, fleet.hosts // 2) or before is None
         if stopped and not by_operator:
             assert not any(isinstance(o, RunBurnin) for o in step.orders)
-        newly = before is None or before.state is not Lifecycle.HEALTHY
-        if step.state.state is Lifecycle.HEALTHY and newly and (before is None or before.silent is None):
+        if before is not None and before.held and not step.state.held:
+            assert not step.state.gone or isinstance(event, TimePassed), "no release by proof while a GPU is gone"
+        newly = before is None or (before.state is not Lifecycle.HEALTHY and before.silent is None)
+        if step.state.state is Lifecycle.HEALTHY and newly:
             assert step.state.proof is not None
 
     # ── what can happen ─────────────────────────────────────────────────────────────────────────────────────────────
@@ -169,8 +171,7 @@ class Fold(RuleBasedStateMachine):
         key: str,
         fingerprint: str,
     ) -> None:
-        known = self.hosts.get(HostName(host))
-        order = None
+        known, order = self.hosts.get(HostName(host)), None
         if ours and known is not None and known.pending is not None and known.boot_id is not None:
             order, level, boot = known.pending.order_id, known.pending.level, known.boot_id
             finding = order
@@ -298,8 +299,7 @@ class Fold(RuleBasedStateMachine):
             job_ends=tuple(entry for entry in entries if isinstance(entry.event, JobEnded)),
         )
         expected, built = self.replay.fleet.snapshot(), Fleet.of(image, THE_POLICY).snapshot()
-        # An empty record is the same as none.
-        expected["record"] = built["record"] = None
+        expected["record"] = built["record"] = None  # an empty record is the same as none
         assert built == expected
 
     def teardown(self) -> None:

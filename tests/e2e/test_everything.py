@@ -201,6 +201,9 @@ def a_gpu_falls_off_the_bus(day: Day) -> None:
     site.start(host)  # as after the reboot that is recommended: it did not help
     day.until(lambda: day.watchers.fires("FleetdGpuMissing", host=host), "a GPU less than before is seen")
     day.until(lambda: site.findings(host, MISSING), "the alert has reached the controller's hook")
+    day.until(lambda: "GPUs is gone" in day.hosts()[host].why, "the burn-in of the others passes and proves nothing")
+    assert (day.hosts()[host].proof, day.hosts()[host].state) == (None, Lifecycle.QUARANTINED)
+    assert "GPUs is gone" in day.command("host", "release", host, "--reason", "we need it").stderr
     assert day.drained() == sorted([day.corrupt, host])
 
 
