@@ -69,7 +69,7 @@ def test_nothing_is_said_as_nought_and_not_by_silence() -> None:
     assert shown([host(1, rack="r1")], FleetRecord()) == {
         "fleetd_budget_tripped": {("fleet", ""): 0},
         "fleetd_hosts_charged": {("fleet", ""): 0},
-        "fleetd_incidents_open": {("storm", "fleet", ""): 0, ("partition", "fleet", ""): 0},
+        "fleetd_incidents_open": {(kind.value, "fleet", ""): 0 for kind in IncidentKind},
     }
 
 
