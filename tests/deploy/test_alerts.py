@@ -78,9 +78,7 @@ def check(tmp_path: Path, series: dict[str, str], at: list[str], *, firing: set[
     groups = [group["name"] for file in RULE_FILES for group in yaml.safe_load(file.read_text())["groups"]]
     test = {
         "rule_files": [str(file) for file in RULE_FILES],
-        "group_eval_order": sorted(
-            groups, key=lambda name: name != "fleetd-records"
-        ),  # records first
+        "group_eval_order": sorted(groups, key=lambda name: name != "fleetd-records"),  # records first
         "evaluation_interval": "5m",
         "tests": [
             {
