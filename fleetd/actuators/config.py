@@ -115,7 +115,7 @@ def _check_url(key: str, url: str) -> None:
     except ValueError:
         raise ValueError(f"{key}: {url!r:.120} is no address") from None
     path = url.removeprefix(f"{parts.scheme}://{parts.netloc}")
-    if not (path.isascii() and path.isprintable()) or " " in path:
+    if not (path.isascii() and url.isprintable()) or " " in url:
         raise ValueError(f"{key}: {url!r:.120} has characters that no address has; write them as %XX")
     if not host or parts.scheme not in {"http", "https"} or parts.username is not None:
         raise ValueError(f"{key}: {url!r:.120} is no address such as https://HOST[:PORT]/PATH (and names no user)")

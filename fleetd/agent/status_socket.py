@@ -33,7 +33,7 @@ class StatusConfig:
         """Refuse what cannot work. Raises ValueError."""
         if self.socket is None:
             return
-        if not self.socket.is_absolute():
+        if not self.socket.is_absolute() or not self.socket.name:
             raise ValueError(f"socket: {str(self.socket)!r:.80} is no absolute path; write for example {SOCKET}")
         if (size := len(os.fsencode(self.socket))) > SOCKET_BYTES_MAX:
             raise ValueError(

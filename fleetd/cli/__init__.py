@@ -5,6 +5,7 @@ Always true: a user's mistake ends in one line on standard error and a documente
 """
 
 import errno
+import io
 import os
 import sys
 from importlib import import_module
@@ -97,6 +98,9 @@ class _Nouns(click.Group):
     def invoke(self, ctx: click.Context) -> Any:
         """Run the noun. What is no verdict, as standard output on a full disk, has exit code 3, not Python's 1."""
         sys.excepthook = surprise
+        for stream in (sys.stdout, sys.stderr):
+            if isinstance(stream, io.TextIOWrapper):  # a reason may hold what the terminal's encoding has no sign for
+                stream.reconfigure(errors="backslashreplace")
         try:
             return super().invoke(ctx)
         except KeyboardInterrupt as error:
@@ -104,7 +108,7 @@ class _Nouns(click.Group):
         except click.UsageError as error:
             raise _usage(error) from error
         except OSError as error:
-            if error.errno not in {errno.ENOSPC, errno.EIO} or error.filename is not None:
+            if error.errno not in {errno.ENOSPC, errno.EIO, errno.EBADF} or error.filename is not None:
                 raise
             why = f"standard output cannot be written: {error.strerror}; make room, or send it elsewhere"
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # what is left in its buffer goes there

@@ -20,7 +20,7 @@ class Failure(click.ClickException):
     """
 
     def __init__(self, message: str, *, exit_code: int = USAGE) -> None:
-        super().__init__(message)
+        super().__init__("".join(c if c.isprintable() or c == "\n" else "\N{REPLACEMENT CHARACTER}" for c in message))
         self.exit_code = exit_code  # type: ignore[misc]  # click declares it a class variable
 
     def show(self, file: IO[Any] | None = None) -> None:

@@ -42,6 +42,7 @@ from fleetd.system import (
     RealClock,
     Systemd,
     host_name,
+    reload_on_signal,
     run_blocking,
     run_on_daemon,
     setup_logging,
@@ -140,6 +141,7 @@ class _Parts:
         Raises PortError.
         """
         desk, view = DeskOfTurn(self.turn), ViewOfTurn(self.turn)
+        asked = reload_on_signal()  # before anybody hears that this listens
         opened: list[_Door] = []
         try:
             opened += (web := await _web(self.config, desk, view, metrics))
@@ -152,7 +154,7 @@ class _Parts:
             for door in opened:
                 await door.stop()
             raise
-        running = [server.wait(), self.life.run(), *(one.wait() for one in web)]
+        running = [server.wait(), self.life.run(), _nothing_to_reload(asked), *(one.wait() for one in web)]
         self.turned_away.server, self.turned_away.strangers = server, strangers
         if strangers is not None:
             running.append(strangers.run())
@@ -248,6 +250,14 @@ def _prune(at: Path | PgPlace, *, before_s: float, go_on: Callable[[], bool]) ->
     if isinstance(at, PgPlace):
         return prune_shared(at, before_s=before_s, go_on=go_on)
     return prune(at, before_s=before_s, go_on=go_on)
+
+
+async def _nothing_to_reload(asked: asyncio.Event) -> None:
+    """Say so at each SIGHUP, whose default would end the controller without order: whoever sends it means no harm."""
+    while True:
+        await asked.wait()
+        asked.clear()
+        _log.warning("nothing reloaded", why="certificates and tokens are read by themselves; restart for the rest")
 
 
 async def _until_stopped(

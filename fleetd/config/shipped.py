@@ -3,12 +3,13 @@
 from pathlib import Path
 
 _PACKAGE = Path(__file__).parents[1]
+_NAME_CHARS_MAX = 64
 _PLACES = (_PACKAGE / "data" / "policies", _PACKAGE.parent / "policies")
 
 
 def policy_path(name_or_path: str) -> Path:
     """Return the file of a shipped policy, or the path as it is when no shipped policy has this name."""
-    if name_or_path.isidentifier():
+    if name_or_path.isidentifier() and len(name_or_path) <= _NAME_CHARS_MAX:
         for place in _PLACES:
             path = place / f"{name_or_path}.yaml"
             if path.is_file():

@@ -25,6 +25,10 @@ import msgspec
 import yaml
 from yaml.nodes import MappingNode, Node, ScalarNode, SequenceNode
 
+from fleetd.config.text import ConfigError, complaint
+
+__all__ = ["API_VERSION", "ConfigError", "Document", "load", "read"]
+
 T = TypeVar("T")
 
 API_VERSION = "fleetd/v1"
@@ -39,20 +43,6 @@ _FIRST_WORD = re.compile(r"`?([a-z0-9_]+)")
 _EXPONENT = re.compile(r"[-+]?[0-9]+(\.[0-9]*)?[eE][-+]?[0-9]+")
 _DECIMAL = re.compile(r"[-+]?(0|[1-9][0-9]*)?(\.[0-9]*)?([eE][-+]?[0-9]+)?")
 _PLAIN_TAGS = frozenset(f"tag:yaml.org,2002:{name}" for name in ("str", "int", "float", "bool", "null"))
-
-
-class ConfigError(Exception):
-    """A configuration that cannot be used; `str` is `file:line: message`, without the line when there is none.
-
-    The message becomes one line: it may quote what stands in the file.
-    """
-
-    def __init__(self, path: Path, line: int | None, message: str) -> None:
-        message = " ".join(message.split())
-        super().__init__(f"{path}:{line}: {message}" if line is not None else f"{path}: {message}")
-        self.path = path
-        self.line = line
-        self.message = message
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -99,8 +89,8 @@ def _text(path: Path) -> str:
             content = file.read(MAX_FILE_BYTES + 1)
     except FileNotFoundError:
         raise ConfigError(path, None, "there is no such file") from None
-    except OSError as error:
-        raise ConfigError(path, None, f"cannot be read: {error.strerror}") from None
+    except (OSError, ValueError) as error:  # ValueError: a name with a NUL in it
+        raise ConfigError(path, None, f"cannot be read: {getattr(error, 'strerror', error)}") from None
     if len(content) > MAX_FILE_BYTES:
         raise ConfigError(path, None, f"is larger than {MAX_FILE_BYTES} bytes; this is no configuration")
     try:
@@ -282,6 +272,8 @@ class _Builder:
                 plain = float(plain) if _EXPONENT.fullmatch(plain) else plain  # 1e3: a number, but text to YAML 1.1
         except ValueError:
             raise self._error(node, f"`{path}`: `{node.value[:20]}` cannot be read as a number") from None
+        if (wrong := complaint(plain, file_name=hint is Path)) is not None:
+            raise self._error(node, f"`{path}`: {wrong}")
         if isinstance(plain, float) and not math.isfinite(plain):
             raise self._error(node, f"`{path}`: `{node.value[:20]}` is not a finite number")
         if path.endswith("_seconds") and isinstance(plain, int | float) and not 0 <= plain <= MAX_SECONDS:

@@ -60,12 +60,34 @@ def see_it_is_no_stump(path: Path) -> None:
         raise StoreError(f"{path}: empty; restore a backup of it, or remove it to begin without any history")
 
 
+def see_it_has_one_name(path: Path) -> None:
+    """Raise StoreError if the name leads nowhere, or the file has a hard link.
+
+    A link whose disk is not mounted would be taken for a first start, and every hold be forgotten. Of a file with two
+    names, SQLite looks for the log beside the one by which it was opened: https://www.sqlite.org/howtocorrupt.html
+    """
+    try:
+        names = path.stat().st_nlink
+    except FileNotFoundError:
+        if path.is_symlink():
+            raise StoreError(
+                f"{path}: leads to {path.readlink()}, which is not there: mount or restore it, or remove the link to "
+                "begin without any history"
+            ) from None
+        return  # a first start
+    except OSError:
+        return  # opening it says why
+    if names > 1 and path.is_file():
+        raise StoreError(f"{path}: has another name (a hard link), under which its log would not be found: remove that")
+
+
 def begin(path: Path) -> None:
     """Make a ledger if there is no file of that name: SQLite's first page, without any table, all at once.
 
     SQLite itself makes an empty file first. A first start that is killed or finds no room then would leave one, which
     nobody could tell from a ledger that was lost. Raises StoreError.
     """
+    see_it_has_one_name(path)
     part = path.with_name(f".{path.name}.new")
     try:
         if path.exists():
@@ -111,9 +133,11 @@ def one_line(where: Path | str, error: BaseException) -> str:
 def in_use(path: Path) -> Iterator[None]:
     """Have the ledger to oneself, as a controller and a restore do: neither may begin while the other has it.
 
-    Raises StoreError when somebody else has it.
+    What counts is the file, not the name: two names of it are one ledger. Raises StoreError when somebody else has it,
+    and when the file has a second name that cannot be followed.
     """
-    lock = Path(f"{path}.lock")
+    see_it_has_one_name(path)
+    lock = Path(f"{path.resolve()}.lock")
     try:
         descriptor = os.open(lock, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     except OSError as error:

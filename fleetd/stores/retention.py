@@ -5,6 +5,8 @@ from dataclasses import dataclass
 KEEP_MIN_S = 86400.0
 """Budgets, storms and probations look back hours: a ledger that keeps less than a day would forget what they count."""
 _DAY_S, _HOUR_S = 86400.0, 3600.0
+EVERY_HOURS_MIN = 0.1
+"""More often it would do nothing else."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -20,8 +22,8 @@ class RetentionConfig:
         """Refuse what cannot work. Raises ValueError."""
         if self.keep_days is not None and not self.keep_days * _DAY_S >= KEEP_MIN_S:
             raise ValueError(f"keep_days: {self.keep_days:g} is less than a day, which decisions still look back to")
-        if not self.every_hours > 0:
-            raise ValueError(f"every_hours: {self.every_hours:g} is not above 0")
+        if not self.every_hours >= EVERY_HOURS_MIN:
+            raise ValueError(f"every_hours: {self.every_hours:g} is below {EVERY_HOURS_MIN:g}")
 
     @property
     def keep_s(self) -> float | None:

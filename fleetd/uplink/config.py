@@ -15,6 +15,8 @@ KEEPALIVE_ANSWER_SECONDS = 10.0
 
 DEFAULT_ADDRESS = "127.0.0.1:7443"
 _ADDRESSES_MAX = 16
+_AGENTS_MAX = 1_000_000
+"""Far beyond what one controller serves, and what gRPC still counts in."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -191,6 +193,8 @@ class ServerConfig:
             "desk_calls_per_second",
             "slow_reader_seconds",
         )
+        if self.agents_max > _AGENTS_MAX:
+            raise ValueError(f"agents_max: {self.agents_max} is more than {_AGENTS_MAX}")
 
     @property
     def tls(self) -> TlsFiles | None:

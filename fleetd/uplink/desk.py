@@ -235,11 +235,17 @@ class DeskClient:
         try:
             return await method(request, timeout=self._config.answer_seconds)
         except grpc.aio.AioRpcError as error:
+            if error.code() is grpc.StatusCode.INVALID_ARGUMENT:  # what was asked is wrong, and not the line
+                raise Refused(clean(error.details() or "")) from error
             raise failure(error, self._address, secure=not self._config.insecure) from error
 
 
 def _host(word: str) -> str:
-    return name(word, "host name")
+    """Refuse here what the controller would refuse: it is the asker's mistake, not the line's."""
+    try:
+        return name(word, "host name")
+    except CodecError as error:
+        raise Refused(str(error)) from error
 
 
 def _step_from_pb(pb: desk_pb2.ExplainedStep) -> tuple[float, str]:

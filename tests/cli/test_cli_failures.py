@@ -1,5 +1,6 @@
 """A user's mistake: one line that says what, where and what to do; the documented exit code; no traceback."""
 
+import os
 import socket
 import subprocess
 import sys
@@ -11,7 +12,8 @@ import yaml
 
 def fleetd(*words: str, cwd: Path | None = None) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-P", "-m", "fleetd", *words]
-    return subprocess.run(command, capture_output=True, text=True, timeout=200, check=False, cwd=cwd)
+    env = {key: value for key, value in os.environ.items() if not key.startswith("FLEETD_")}  # as README exports them
+    return subprocess.run(command, capture_output=True, text=True, timeout=200, check=False, cwd=cwd, env=env)
 
 
 def one_line(result: subprocess.CompletedProcess[str], exit_code: int) -> str:
@@ -151,6 +153,25 @@ def test_standard_output_on_a_full_disk_is_no_verdict(tmp_path: Path) -> None:
         done = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, text=True, check=False, cwd=tmp_path)
     assert (done.returncode, len(done.stderr.splitlines())) == (3, 1)
     assert "standard output cannot be written" in done.stderr
+
+
+def test_what_a_terminal_has_no_sign_for_is_written_out(tmp_path: Path) -> None:
+    code = """
+import click, fleetd.cli
+from fleetd.cli import tables
+def callback():
+    tables.show("why: caf\\xe9 \\U0001f600")
+fleetd.cli._Nouns.get_command = lambda *_: click.Command("noun", callback=callback)
+fleetd.cli.main(["noun"])
+"""
+    command = [sys.executable, "-P", "-c", code]
+    latin = {**os.environ, "PYTHONIOENCODING": "latin-1", "PYTHONUTF8": "0"}
+    done = subprocess.run(command, capture_output=True, timeout=200, check=False, cwd=tmp_path, env=latin)
+    assert (done.returncode, done.stdout.strip(), done.stderr) == (0, b"why: caf\xe9 \\U0001f600", b"")
+
+
+def test_what_a_failure_quotes_does_not_steer_the_terminal() -> None:
+    assert one_line(fleetd("store", "check", "--ledger", "/none/\x1b[31m\udcff"), 2).isprintable()
 
 
 @pytest.mark.parametrize(

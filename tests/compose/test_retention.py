@@ -75,7 +75,14 @@ def test_a_ledger_that_cannot_be_pruned_does_not_end_the_controller(tmp_path: Pa
 
 
 @pytest.mark.parametrize(
-    "wrong", [{"keep_days": 0.5}, {"keep_days": float("nan")}, {"keep_days": -1.0}, {"every_hours": 0.0}]
+    "wrong",
+    [
+        {"keep_days": 0.5},
+        {"keep_days": float("nan")},
+        {"keep_days": -1.0},
+        {"every_hours": 0.0},
+        {"every_hours": 1e-9},
+    ],
 )
 def test_what_cannot_work_is_refused(wrong: dict[str, float]) -> None:
     with pytest.raises(ValueError, match=next(iter(wrong))):

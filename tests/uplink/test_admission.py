@@ -208,7 +208,7 @@ def test_the_desk_answers_an_operator(play: Any, make: Any) -> None:
             await desk.release("h01", "looks fine", override=True)
             with pytest.raises(Refused, match="no host 'h09'"):
                 await desk.host("h09")
-            with pytest.raises(UplinkError, match="cannot be printed"):
+            with pytest.raises(Refused, match="cannot be printed"):
                 await desk.host("h\udc80")
         ann = Peer(name="ann", role="operator")
         assert bench.desk_door.done == [(ann, "quarantine h01", "smells"), (ann, "release h01", "looks fine")]
