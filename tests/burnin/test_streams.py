@@ -181,3 +181,13 @@ def _wait_for_fork_server(parent: int) -> int:
                     return child
         select.select((), (), (), 0.001)
     raise AssertionError("no fork server")
+
+
+@pytest.mark.parametrize(("error", "told"), [("EOFError('Ran out of input')", False), ("ValueError('odd')", True)])
+def test_a_child_of_a_run_that_was_stopped_meanwhile_is_quiet(error: str, told: bool) -> None:
+    """What the fork server does with an error of a child that has not begun; Ctrl-C hits that moment now and then."""
+    program = (
+        f"import burnin.processes.preload, sys\ntry: raise {error}\nexcept Exception: sys.excepthook(*sys.exc_info())"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=250, check=True)
+    assert ("Traceback" in done.stderr) is told
