@@ -97,6 +97,7 @@ def run_command(**given: Any) -> int:
         forget(options.resume)
     people = sys.stderr if STDOUT in outputs.values() else sys.stdout
     print("\n".join(summary(report)), file=forgiving(people))
+    stop.done()
     if multiprocessing.active_children():  # stuck in a driver: it cannot be ended and must not be waited for
         sys.stderr.flush()
         os._exit(code)
