@@ -10,6 +10,7 @@ from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
 from hashlib import blake2b
 from pathlib import Path
+from stat import S_ISREG
 from typing import Any
 
 from burnin.options import Options
@@ -93,13 +94,21 @@ def load(path: Path) -> Checkpoint | None:
         CheckpointError: The file cannot be read, is none, or was damaged.
     """
     try:
-        if path.stat().st_size > BYTES_MAX:
-            raise CheckpointError(f"it has more than {BYTES_MAX >> 20} MiB")
-        whole = json.loads(path.read_bytes())
+        regular = S_ISREG(path.stat().st_mode)
+        text = b""
+        if regular:  # a device may have no end, a pipe no beginning
+            with path.open("rb") as file:
+                text = file.read(BYTES_MAX + 1)
     except FileNotFoundError:
         return None
     except OSError as error:
         raise CheckpointError(f"it cannot be read: {error.strerror}") from error
+    if not regular:
+        raise CheckpointError("it is no regular file")
+    if len(text) > BYTES_MAX:
+        raise CheckpointError(f"it has more than {BYTES_MAX >> 20} MiB")
+    try:
+        whole = json.loads(text)
     except (ValueError, RecursionError) as error:
         raise CheckpointError("it is no JSON, or a part of it only") from error
     if not isinstance(whole, dict) or whole.get("schema") != SCHEMA:
@@ -108,7 +117,7 @@ def load(path: Path) -> Checkpoint | None:
         raise CheckpointError("its content is not what was written")
     try:
         return _made(whole["body"])
-    except (KeyError, TypeError, ValueError) as error:
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise CheckpointError(f"it lacks what a checkpoint has: {error}") from error
 
 
@@ -173,7 +182,7 @@ def _made(body: Mapping[str, Any]) -> Checkpoint:
         cores=tuple(map(int, found["cores"])),
     )
     return Checkpoint(
-        about=dict(body["about"]),
+        about=dict(body["about"]) | {"seed": int(body["about"]["seed"])},
         elapsed_s=float(body["elapsed_s"]),
         done=tuple(_done(fields) for fields in body["done"]),
         evidence=evidence,

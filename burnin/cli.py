@@ -68,7 +68,7 @@ def run_command(**given: Any) -> int:
     """
     outputs = {name: given.pop(f"{name}_path") for name in ("json", "html", "junit")}
     options = _options(**given)
-    _check_outputs(outputs)
+    _check_outputs(outputs, kept=(options.resume, options.exposure))
     if importlib.util.find_spec("torch") is None:
         raise CannotJudgeError(NO_TORCH)
     stop = Stop()
@@ -97,6 +97,7 @@ def run_command(**given: Any) -> int:
         forget(options.resume)
     people = sys.stderr if STDOUT in outputs.values() else sys.stdout
     print("\n".join(summary(report)), file=forgiving(people))
+    stop.done()
     if multiprocessing.active_children():  # stuck in a driver: it cannot be ended and must not be waited for
         sys.stderr.flush()
         os._exit(code)
@@ -143,11 +144,13 @@ def _announce(options: Options) -> None:
     _say(f"burnin: level {options.level}, seed {options.seed}")
 
 
-def _check_outputs(outputs: dict[str, Path | None]) -> None:
-    """Find out now, not after the run, what cannot be written. Raises SpecError."""
+def _check_outputs(outputs: dict[str, Path | None], *, kept: tuple[Path | None, ...] = ()) -> None:
+    """Find out now, not after the run, what cannot be written, or would be over what else is. Raises SpecError."""
     asked = [path if path == STDOUT else os.path.realpath(path) for path in outputs.values() if path is not None]
+    asked += [os.path.realpath(path) for path in kept if path is not None]
     if len(set(asked)) < len(asked):
-        raise SpecError("two of --json, --html and --junit name the same file")
+        others = ", --junit, --resume and --exposure" if kept else " and --junit"
+        raise SpecError(f"two of --json, --html{others} name the same file")
     for name, path in outputs.items():
         if path is not None and path != STDOUT:
             _check_output(name, path)

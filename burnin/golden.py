@@ -133,7 +133,7 @@ def _output_times(
 ) -> torch.Tensor | Refutation:
     """Return C·x, unless C has elements that no sums are."""
     rows, columns = output.shape
-    left = torch.zeros(rows, VECTORS, dtype=torch.int64)
+    left = torch.zeros(rows, VECTORS, dtype=torch.int64, device="cpu")
 
     def multiply(some: _Range) -> Refutation | None:
         block = output[some[0] : some[1]].cpu().to(torch.float64)
@@ -156,7 +156,7 @@ def _b_times(x: torch.Tensor, product: Product, alive: Callable[[], None]) -> to
         block = product.bt_rows(*rows).to(torch.float64)
         return times_mod(block.t(), x[rows[0] : rows[1]], product.magnitude)
 
-    y = torch.zeros(product.k, VECTORS, dtype=torch.int64)
+    y = torch.zeros(product.k, VECTORS, dtype=torch.int64, device="cpu")
     for part in spread(multiply, _blocks(product.n, product.k), torch_inside=True):
         y = (y + part) % PRIME
         alive()
@@ -217,7 +217,7 @@ def times_mod(matrix: torch.Tensor, x: torch.Tensor, bound: int) -> torch.Tensor
     shifts = range(0, 31, width)
     limbs = torch.cat([(x >> shift) & ((1 << width) - 1) for shift in shifts], dim=1).to(torch.float64)
     sums = (matrix @ limbs).to(torch.int64) % PRIME
-    result = torch.zeros(matrix.shape[0], x.shape[1], dtype=torch.int64)
+    result = torch.zeros(matrix.shape[0], x.shape[1], dtype=torch.int64, device="cpu")
     for index, shift in enumerate(shifts):
         part = sums[:, index * x.shape[1] : (index + 1) * x.shape[1]]
         result = (result + part * (2**shift % PRIME)) % PRIME

@@ -48,6 +48,12 @@ class Stop:
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, self._on_signal)
 
+    @staticmethod
+    def done() -> None:
+        """All is said: a signal that comes now must not change the exit code, as it would while Python ends."""
+        for number in (signal.SIGTERM, signal.SIGINT):
+            signal.signal(number, signal.SIG_IGN)
+
     @contextmanager
     def breaking(self) -> Iterator[None]:
         """Inside, a signal raises StoppedError at once. Raises StoppedError when one came before."""

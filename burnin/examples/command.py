@@ -9,6 +9,7 @@ from typing import Any
 
 import click
 
+from burnin import surprise
 from burnin.examples.gang import KINDS, VICTIM, WORLD, Job, run_job
 from burnin.examples.models import Task
 from burnin.spec import ExitCode, FaultClass
@@ -44,6 +45,7 @@ def main(name: str, task: Callable[[int], Task]) -> None:
         _write(name, json_path, {**verdict, "schema": SCHEMA, "inject": inject, "report": report and report["guard"]})
         sys.exit(int(verdict["exit_code"]))
 
+    surprise.expect(name)
     command()
 
 

@@ -1,6 +1,7 @@
 """`python -m burnin.guard parity|bisect`."""
 
 import json
+import math
 import sys
 import time
 from collections.abc import Sequence
@@ -11,7 +12,8 @@ from typing import Any
 import click
 import torch
 
-from burnin.guard.hashes import Hasher
+from burnin import surprise
+from burnin.guard.hashes import Hasher, LateError
 from burnin.guard.parity import LOSS_RELATIVE, NE_ABSOLUTE, RunError, compare, read_run
 from burnin.guard.saved import bisect, builder, load_step
 from burnin.spec import ExitCode, SpecError
@@ -35,6 +37,10 @@ def parity_command(*, one: Path, other: Path, loss: float, ne: float, json_path:
 
     Exit codes: 0 alike, 1 not, 2 usage, 3 cannot be compared.
     """
+    for name, most in (("loss", loss), ("ne", ne)):
+        _check_number(name, most)
+    if json_path is not None and Path(json_path).resolve() in {one.resolve(), other.resolve()}:
+        raise SpecError(f"--json {json_path}: is one of the runs; name another file")
     found = compare(_run(one), _run(other), loss=loss, ne=ne)
     said = "identical" if found.identical else f"first difference at step {found.first_difference}"
     click.echo(f"{'parity' if found.ok else 'NO parity'}: {found.why}; {said}", err=json_path == "-")
@@ -59,6 +65,9 @@ def bisect_command(
     Exit codes: 0 none differs, 1 one does, 2 usage, 3 not judged.
     """
     devices = _devices(names)
+    _check_number("deadline", deadline_s)
+    if json_path is not None and Path(json_path).resolve() == step.resolve():
+        raise SpecError(f"--json {json_path}: is the saved step; name another file")
     sys.path.append(str(Path.cwd()))  # the program that the user trains with
     hasher = Hasher(monotonic=time.monotonic, deadline_s=deadline_s)  # noqa: TID251 - the composition root of a command
     split, count = bisect(load_step(step), builder(reference), devices, hasher, runs=runs)
@@ -82,9 +91,16 @@ def _devices(names: tuple[str, ...]) -> tuple[torch.device, torch.device]:
     except RuntimeError as error:
         raise SpecError(f"--device: {str(error).splitlines()[0]:.100}") from None
     for one in found:
+        if one.type not in {"cpu", "cuda"} or (one.type == "cpu" and one.index):
+            raise SpecError(f"--device {one}: steps are replayed on cpu and cuda:N")
         if one.type == "cuda" and (one.index or 0) >= torch.cuda.device_count():
             raise SpecError(f"--device {one}: there are {torch.cuda.device_count()} such devices")
     return found[0], found[-1]
+
+
+def _check_number(name: str, value: float) -> None:
+    if not 0 <= value < math.inf:  # also what is no number
+        raise SpecError(f"--{name} {value:g}: give a number, 0 or more")
 
 
 def _run(path: Path) -> Any:
@@ -117,7 +133,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return _fail(error.format_message(), ExitCode.USAGE)
     except SpecError as error:
         return _fail(str(error), ExitCode.USAGE)
-    except RunError as error:
+    except (RunError, LateError) as error:
         return _fail(str(error), ExitCode.NOT_JUDGED)
     except click.Abort:
         return _fail("stopped", ExitCode.NOT_JUDGED)
@@ -130,4 +146,5 @@ def _fail(why: str, code: ExitCode) -> int:
 
 
 if __name__ == "__main__":
+    surprise.expect("guard")
     sys.exit(main())

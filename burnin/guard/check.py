@@ -14,7 +14,7 @@ from burnin.guard.judge import CLEAN, Evidence, Row, Verdict, judge
 from burnin.guard.ranks import GoneError, Ranks, UnlikeError
 from burnin.guard.replay import Print, Replayer, StepFunction
 from burnin.guard.seen import Rerun
-from burnin.guard.state import Start
+from burnin.guard.state import Start, gradients, put_gradients
 from burnin.spec import FaultClass
 
 SETTLE = 8
@@ -269,7 +269,7 @@ class Checker:
     def _redo(self, step: Step, right: Row, outcome: Outcome) -> None:
         """Compute the step again, with everything, in place of the wrong one; keep it if it is right everywhere."""
         replayer = self._replayer
-        before = [parameter.grad for parameter in replayer.parameters]
+        before = gradients(step.start.leaves)
         try:
             again = together(
                 self.ranks,
@@ -278,8 +278,7 @@ class Checker:
             )
         except UncheckedError as error:
             outcome.unchecked.append(f"rolled back: {error}")
-            for parameter, grad in zip(replayer.parameters, before, strict=True):
-                parameter.grad = grad
+            put_gradients(step.start.leaves, before)
             return
         told = self.ranks.gather([again.post, int(again.outside == 0 and self._row(again) == right)])
         alike = not self.post_alike or len({post for post, _ in told}) == 1
@@ -287,8 +286,7 @@ class Checker:
         if outcome.rolled_back or replayer.shape.views:
             outcome.loss = again.loss
             return
-        for parameter, grad in zip(replayer.parameters, before, strict=True):
-            parameter.grad = grad
+        put_gradients(step.start.leaves, before)
 
     def _row(self, run: Print) -> Row:
         return tuple(run.arithmetic.get(name, 0) for name in self.names)

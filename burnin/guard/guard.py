@@ -19,7 +19,7 @@ from burnin.guard.judge import Verdict
 from burnin.guard.late import LateLoss
 from burnin.guard.learn import Learner
 from burnin.guard.ranks import Alone, Gang, GoneError, Ranks, gpu_names
-from burnin.guard.replay import Replayer, StepFunction
+from burnin.guard.replay import REPLAY_ERRORS, Replayer, StepFunction
 from burnin.guard.report import Ledger, as_dict, as_text
 from burnin.guard.seen import Check
 from burnin.guard.shapes import Shape, shape_of
@@ -259,7 +259,7 @@ class ReplayGuard:
         if near and not self._off and self._steady_state:
             try:
                 self._standing = number, self._replayer.standing(self._seed(number))
-            except RuntimeError as error:  # out of memory, a device that hangs
+            except REPLAY_ERRORS as error:  # out of memory, a device that hangs, state of a kind that has no bytes
                 self.ledger.skip(f"state at rest: {error}")
 
     def _expected(self, number: int) -> Pending | None:

@@ -134,7 +134,7 @@ class Hasher:
             handle = stream.cuda_stream
             sums = sums_on_device(addresses, sizes, key=key, device=device, stream=handle, plans=self._plans)
             # New each time: torch's allocator keeps a block of pinned memory from others until the copy is done.
-            here = torch.empty(len(tensors), dtype=torch.int64, pin_memory=True)
+            here = torch.empty(len(tensors), dtype=torch.int64, device="cpu", pin_memory=True)
             here.copy_(sums, non_blocking=True)
             event: Any = torch.cuda.Event()  # type: ignore[no-untyped-call]
             event.record(stream)
@@ -183,7 +183,7 @@ def digest(values: Sequence[int]) -> int:
     return int.from_bytes(blake2b(packed, digest_size=8).digest(), "little") >> 1
 
 
-_NOTHING = torch.empty(0, dtype=torch.uint8)
+_NOTHING = torch.empty(0, dtype=torch.uint8, device="cpu")
 
 
 def _lie_plainly(tensors: Sequence[torch.Tensor]) -> bool:

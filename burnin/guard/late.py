@@ -19,7 +19,7 @@ class LateLoss:
         now = next(iter(tensors_of(loss)), None)
         if now is None:
             return float(loss) if isinstance(loss, float) else None
-        if now.numel() != 1:
+        if now.numel() != 1 or now.is_complex() or now.is_meta:
             return None
         if not now.is_cuda:
             return float(now.detach())
@@ -28,7 +28,7 @@ class LateLoss:
     def _late(self, now: torch.Tensor) -> float | None:
         found = None
         if self._pinned is None:
-            self._pinned = torch.empty(1, dtype=torch.float32, pin_memory=True)
+            self._pinned = torch.empty(1, dtype=torch.float32, device="cpu", pin_memory=True)
             self._event = torch.cuda.Event()  # type: ignore[no-untyped-call]
         elif self._event.query():
             found = float(self._pinned[0])

@@ -38,7 +38,7 @@ def products_are_exact(device: torch.device, seed: int) -> bool:
         bits = {torch.float32: 24, torch.float16: 11, torch.bfloat16: 8}[dtype]
         terms = edge if dtype is torch.float32 else min(edge, largest_integer(dtype) // 2)
         magnitude = exact_magnitude(dtype, terms, accumulator_bits=bits)
-        a, b = torch.empty(edge, terms, dtype=dtype), torch.empty(terms, edge, dtype=dtype)
+        a, b = (torch.empty(shape, dtype=dtype, device="cpu") for shape in ((edge, terms), (terms, edge)))
         fill_integers(a, derive(seed, "a"), magnitude)
         fill_integers(b, derive(seed, "b"), magnitude)
         truth = (a.to(torch.float64) @ b.to(torch.float64)).to(dtype).to(device)
@@ -78,6 +78,6 @@ class Transfers:
         return [source for source, part in enumerate(parts) if not torch.equal(part, self._message(source, self._rank))]
 
     def _message(self, source: int, target: int) -> torch.Tensor:
-        made = torch.empty(WORDS, dtype=torch.float32)
+        made = torch.empty(WORDS, dtype=torch.float32, device="cpu")
         fill_integers(made, derive(self._seed, "transfer", source, target), MAGNITUDE_MAX)
         return made

@@ -92,7 +92,7 @@ class Gang:
 
     def gather(self, values: Sequence[int]) -> list[list[int]]:
         """See `Ranks`."""
-        mine = torch.tensor([_signed(value) for value in values], dtype=torch.int64)
+        mine = torch.tensor([_signed(value) for value in values], dtype=torch.int64, device="cpu")
         out = [torch.empty_like(mine) for _ in range(self.world)]
         self._do(lambda: dist.all_gather(out, mine, group=self._group))
         return [[int(value) & (1 << 64) - 1 for value in one.tolist()] for one in out]
@@ -105,12 +105,12 @@ class Gang:
         if len({count for _, count in told}) > 1:
             raise UnlikeError("the ranks' micro-batches have different numbers of tensors")
         source, target = (self.rank - by) % self.world, (self.rank + by) % self.world
-        theirs_head = torch.empty(told[source][0], dtype=torch.uint8)
+        theirs_head = torch.empty(told[source][0], dtype=torch.uint8, device="cpu")
         self._swap(torch.frombuffer(bytearray(head), dtype=torch.uint8), theirs_head, source, target)
         shapes = json.loads(bytes(theirs_head.tolist()))
         got = []
         for one, (dtype, shape) in zip(ours, shapes, strict=True):
-            there = torch.empty(shape, dtype=_DTYPES[dtype])
+            there = torch.empty(shape, dtype=_DTYPES[dtype], device="cpu")
             self._swap(one.detach().cpu().contiguous(), there, source, target)
             got.append(there)
         cuda = dict(zip(streams.cuda, got[len(tensors) + 1 :], strict=True))

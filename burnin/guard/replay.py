@@ -18,18 +18,9 @@ from burnin.guard.structure import Origin, Structure
 StepFunction = Callable[[Any], Any]
 """Micro-batch → loss; runs forward and backward."""
 
-REPLAY_ERRORS = (
-    ArithmeticError,
-    AssertionError,
-    AttributeError,
-    LookupError,
-    OSError,
-    RuntimeError,  # torch's own, out of memory and broken collectives among them
-    StopIteration,
-    TypeError,
-    ValueError,
-)
-"""What a replay may raise though the original did not: then the step is not checked, and training goes on."""
+REPLAY_ERRORS = (Exception,)
+"""What a replay may raise though the original did not: anything, for it runs somebody else's program. Then the step is
+not checked, and training goes on."""
 
 
 class NoRoomError(RuntimeError):
@@ -58,12 +49,11 @@ class Replayer:
         named = [(name, parameter) for name, parameter in model.named_parameters() if parameter.requires_grad]
         self._names = [name.removeprefix("module.") for name, _ in named]
         self.parameters = [parameter for _, parameter in named]
-        self._buffer_names = [name for name, _ in model.named_buffers()]
-        self.buffers = [local(buffer) for buffer in model.buffers()]
+        self._model = model
         self._optimizer = optimizer
         self.shape = shape
         self._hasher = hasher
-        devices = {local(tensor).device for tensor in [*self.parameters, *self.buffers]}
+        devices = {local(tensor).device for tensor in [*self.parameters, *model.buffers()]}
         self.device = next((one for one in devices if one.type == "cuda"), torch.device("cpu"))
         self._ordinals = [one.index for one in devices if one.type == "cuda"]
         self.compiled = any(
@@ -74,20 +64,20 @@ class Replayer:
         self.steady: Steady | None = None
         """By which checked steps and replays run; None: by the kernels that the program has chosen."""
 
+    def buffers(self) -> dict[str, torch.Tensor]:
+        """Those that the model has now, by name: a step may put others in their place."""
+        return {name: local(buffer) for name, buffer in self._model.named_buffers()}
+
     def start(self, batch: Any) -> Start:
-        """Copy what a replay begins from."""
-        return Start(parameters=self.parameters, buffers=self.buffers, batch=batch, devices=self._ordinals)
+        """Copy what a replay begins from. Raises ValueError."""
+        optimised = [leaf for group in self._optimizer.param_groups for leaf in group["params"]]
+        # Also what was frozen when the guard was made, and what is trained beside the model.
+        others = [leaf for leaf in [*self._model.parameters(), *optimised] if leaf.requires_grad]
+        return Start(model=self._model, parameters=self.parameters, others=others, batch=batch, devices=self._ordinals)
 
     def keep(self, start: Start, batch: Any, *, changed: bool) -> Any:
         """See `burnin.guard.state.keep`."""
-        return keep(
-            start,
-            parameters=self.parameters,
-            buffers=self.buffers,
-            batch=batch,
-            changed=changed,
-            devices=self._ordinals,
-        )
+        return keep(start, model=self._model, batch=batch, changed=changed, devices=self._ordinals)
 
     def allocated(self) -> int:
         """Bytes that tensors take on the device; 0 on a CPU."""
@@ -123,9 +113,7 @@ class Replayer:
                 name: mode.origin(parameter.grad) for name, parameter in zip(self._names, self.parameters, strict=True)
             }
         found |= {f"loss.{number}": mode.origin(one) for number, one in enumerate(tensors_of(run.loss))}
-        return found | {
-            f"buffer.{name}": mode.origin(one) for name, one in zip(self._buffer_names, self.buffers, strict=True)
-        }
+        return found | {f"buffer.{name}": mode.origin(one) for name, one in self.buffers().items()}
 
     def inputs(self, batch: Any, seed: int) -> Pending:
         """Begin to fingerprint a micro-batch."""
@@ -199,8 +187,8 @@ class Replayer:
         sums, gathers = records.sums, records.gathers
         whole = self.shape.replicas or not sums
         grads = [parameter.grad for parameter in self.parameters] if whole else []
-        losses = tensors_of(loss)
-        own = self._hasher.begin([*grads, *losses, *self.buffers], seed)
+        losses, buffers = tensors_of(loss), self.buffers()
+        own = self._hasher.begin([*grads, *losses, *buffers.values()], seed)
         before = [call.before for call in sums if call.before is not None]
         after = [call.after for call in gathers if call.after is not None]
         parts = [call.after for call in sums if call.after is not None]
@@ -210,7 +198,7 @@ class Replayer:
         local_grads = [next(values) for _ in grads]
         found = dict(zip(records.names, _flat(before), strict=True)) or dict(zip(self._names, local_grads, strict=True))
         found |= {f"loss.{number}": next(values) for number in range(len(losses))}
-        found |= {f"buffer.{name}": next(values) for name in self._buffer_names}
+        found |= {f"buffer.{name}": next(values) for name in buffers}
         alike = local_grads if self.shape.replicas and sums else _flat(after)
         return Print(
             arithmetic=found,

@@ -9,11 +9,13 @@ from typing import Any
 
 import torch
 
-from burnin.guard.hashes import Hasher
+from burnin.guard.hashes import Hasher, LateError
+from burnin.guard.parity import RunError
 from burnin.guard.trace import Operation, Split, Tracer, first_split
 from burnin.spec import SpecError
 
 SCHEMA = "fleetd.guard.step/1"
+KEYS = frozenset({"state", "batch", "cpu", "cuda"})
 
 Build = Callable[[], tuple[torch.nn.Module, Callable[[torch.nn.Module, Any], Any]]]
 """Makes the model and the step: (model, batch) → loss, forward and backward."""
@@ -40,7 +42,7 @@ def load_step(path: Path | str) -> dict[str, Any]:
         saved = torch.load(path, map_location="cpu", weights_only=True)
     except (OSError, RuntimeError, ValueError, UnpicklingError) as error:
         raise SpecError(f"{path}: not a saved step ({_first(error)}); make one with save_step") from None
-    if not isinstance(saved, dict) or saved.get("schema") != SCHEMA:
+    if not isinstance(saved, dict) or saved.get("schema") != SCHEMA or not saved.keys() >= KEYS:
         raise SpecError(f"{path}: not a saved step of this version; make one with burnin.guard.save_step")
     return saved
 
@@ -59,8 +61,16 @@ def builder(reference: str) -> Build:
 
 
 def trace_step(saved: dict[str, Any], build: Build, device: torch.device, hasher: Hasher) -> list[Operation]:
-    """Run a saved step once and write down each operation. Raises SpecError: model and file do not belong together."""
-    model, fn = build()
+    """Run a saved step once and write down each operation.
+
+    Raises:
+        SpecError: model and file do not belong together.
+        RunError: the program that trains does not run here.
+    """
+    try:
+        model, fn = build()
+    except Exception as error:  # somebody else's program
+        raise RunError(f"--build: it raised {type(error).__name__}: {_first(error)}") from error
     try:
         model.load_state_dict(saved["state"])
     except RuntimeError as error:
@@ -73,8 +83,13 @@ def trace_step(saved: dict[str, Any], build: Build, device: torch.device, hasher
         torch.Tensor, lambda tensor: tensor.clone().to(device), saved["batch"]
     )
     tracer = Tracer(hasher)
-    with tracer:
-        fn(model, batch)
+    try:
+        with tracer:
+            fn(model, batch)
+    except LateError:
+        raise
+    except Exception as error:  # somebody else's program
+        raise RunError(f"the step raised {type(error).__name__}: {_first(error)}") from error
     return tracer.operations
 
 
@@ -90,7 +105,8 @@ def bisect(saved: dict[str, Any], build: Build, devices: tuple[torch.device, tor
         runs: at most so many runs on the second device are compared with the one on the first.
 
     Raises:
-        SpecError: see `trace_step`.
+        SpecError, RunError: see `trace_step`.
+        LateError: a device hangs.
     """
     first = trace_step(saved, build, devices[0], hasher)
     for _ in range(runs):

@@ -14,6 +14,9 @@ import numpy as np
 import torch
 from torch.utils import _pytree as pytree
 
+from burnin.guard.hanging import Hanging
+from burnin.guard.hashes import local
+
 
 @dataclass(slots=True)
 class Streams:
@@ -60,79 +63,91 @@ class Start:
     def __init__(
         self,
         *,
+        model: torch.nn.Module,
         parameters: Sequence[torch.Tensor],
-        buffers: Sequence[torch.Tensor],
+        others: Sequence[torch.Tensor],
         batch: Any,
         devices: Sequence[int],
     ) -> None:
-        """Copy it: the micro-batch, the buffers, and gradients that were accumulated before (usually none)."""
-        self._parameters = parameters
-        self._buffers = buffers
+        """Copy it: the micro-batch, the buffers, and gradients that were accumulated before (usually none).
+
+        Args:
+            model: whose buffers a step may change, or replace.
+            parameters: on which gradients are checked.
+            others: on which a step may leave gradients, too: they are put back, and not checked.
+            batch: the micro-batch.
+            devices: CUDA ordinals.
+
+        Raises:
+            ValueError: a replay would change training.
+        """
         self._batch = tensors_of(batch)
-        self._streams = Streams.capture(devices)
-        self.held_buffers = [buffer.detach().clone() for buffer in buffers]
-        self.held_batch = [tensor.detach().clone() for tensor in self._batch]
-        self._held_grads = [None if p.grad is None else p.grad.detach().clone() for p in parameters]
-        self._leaves_grads = any(grad is not None for grad in self._held_grads)
-
-    @property
-    def accumulated(self) -> bool:
+        own = [tensor for tensor in self._batch if tensor.requires_grad]
+        if not all(tensor.is_leaf for tensor in own):
+            raise ValueError("the micro-batch was computed with gradients: a replay would go through that once more")
+        self.leaves = list({id(leaf): leaf for leaf in [*parameters, *others, *own]}.values())
+        if any(getattr(leaf, "_post_accumulate_grad_hooks", None) for leaf in self.leaves):
+            raise ValueError("a hook runs as soon as a gradient is there, and would run again in a replay")
+        self.accumulated = any(parameter.grad is not None for parameter in parameters)
         """Whether gradients of earlier micro-batches were there."""
-        return self._leaves_grads
-
-    @property
-    def streams(self) -> Streams:
+        self.streams = Streams.capture(devices)
         """The random streams before the step."""
-        return self._streams
+        self._hanging = Hanging(model)
+        self._buffers = [local(buffer) for buffer in model.buffers()]
+        self.held_buffers = [buffer.clone() for buffer in self._buffers]
+        self.held_batch = [tensor.detach().clone() for tensor in self._batch]
+        self._held_grads = [None if leaf.grad is None else leaf.grad.detach().clone() for leaf in self.leaves]
 
     def restore(self, streams: Streams | None = None, buffers: Sequence[torch.Tensor] = ()) -> None:
         """Go back to it; with the random streams and buffers of another rank, if they are given.
 
         Gradients are new tensors afterwards: those that the original step made are not touched.
         """
-        (streams or self._streams).restore()
+        (streams or self.streams).restore()
+        self._hanging.put_back()
         with torch.no_grad():
             for buffer, held in zip(self._buffers, buffers or self.held_buffers, strict=True):
                 buffer.copy_(held)
             for tensor, held in zip(self._batch, self.held_batch, strict=True):
                 tensor.copy_(held)
-        for parameter, grad in zip(self._parameters, self._held_grads, strict=True):
-            parameter.grad = None if grad is None else grad.clone()
+        put_gradients(self.leaves, [None if grad is None else grad.clone() for grad in self._held_grads])
+
+
+def gradients(leaves: Sequence[torch.Tensor]) -> list[torch.Tensor | None]:
+    """By reference."""
+    return [leaf.grad for leaf in leaves]
+
+
+def put_gradients(leaves: Sequence[torch.Tensor], grads: Sequence[torch.Tensor | None]) -> None:
+    """By reference."""
+    for leaf, grad in zip(leaves, grads, strict=True):
+        leaf.grad = grad
 
 
 @contextmanager
-def keep(
-    start: Start,
-    *,
-    parameters: Sequence[torch.Tensor],
-    buffers: Sequence[torch.Tensor],
-    batch: Any,
-    changed: bool,
-    devices: Sequence[int],
-) -> Iterator[None]:
+def keep(start: Start, *, model: torch.nn.Module, batch: Any, changed: bool, devices: Sequence[int]) -> Iterator[None]:
     """Undo, at the end, whatever replays did: to gradients, buffers, the micro-batch and random streams.
 
     Gradients are put back by reference: replays make new ones.
 
     Args:
         start: the state before the step.
-        parameters: those whose gradients are kept.
-        buffers: of the model.
+        model: as the original step left it.
         batch: the micro-batch as the original step left it.
         changed: whether it is not what it was before; if it is, no copy is needed.
         devices: CUDA ordinals.
     """
-    grads = [parameter.grad for parameter in parameters]
-    leaves = tensors_of(batch)
+    grads, hanging = gradients(start.leaves), Hanging(model)
+    leaves, buffers = tensors_of(batch), [local(buffer) for buffer in model.buffers()]
     held_batch = [leaf.detach().clone() for leaf in leaves] if changed else start.held_batch
-    held_buffers = [buffer.detach().clone() for buffer in buffers]
+    held_buffers = [buffer.clone() for buffer in buffers]
     streams = Streams.capture(devices)
     try:
         yield
     finally:
         streams.restore()
+        hanging.put_back()
         with torch.no_grad():
             for tensor, held in zip([*buffers, *leaves], [*held_buffers, *held_batch], strict=True):
                 tensor.copy_(held)
-        for parameter, grad in zip(parameters, grads, strict=True):
-            parameter.grad = grad
+        put_gradients(start.leaves, grads)

@@ -86,12 +86,12 @@ class Plan:
 
 def plan_of(sizes: Sequence[int], device: torch.device) -> Plan:
     """Lay out tensors of so many bytes; an empty one has no piece."""
-    counts = torch.tensor([-(-size // (4 * PIECE)) for size in sizes], dtype=torch.int64)
-    tensor_of = torch.repeat_interleave(torch.arange(len(sizes)), counts)
-    piece_of = torch.arange(len(tensor_of)) - (counts.cumsum(0) - counts)[tensor_of]
+    counts = torch.tensor([-(-size // (4 * PIECE)) for size in sizes], dtype=torch.int64, device="cpu")
+    tensor_of = torch.repeat_interleave(torch.arange(len(sizes), device="cpu"), counts)
+    piece_of = torch.arange(len(tensor_of), device="cpu") - (counts.cumsum(0) - counts)[tensor_of]
     return Plan(
         pieces=len(tensor_of),
-        sizes=torch.tensor(sizes, dtype=torch.int64).to(device),
+        sizes=torch.tensor(sizes, dtype=torch.int64, device=device),
         tensor_of=tensor_of.to(torch.int32).to(device),
         piece_of=piece_of.to(torch.int32).to(device),
         tables=torch.empty((ROWS, len(sizes)), dtype=torch.int64, device=device),
@@ -193,7 +193,7 @@ def row_of(plan: Plan, addresses: Addresses) -> int:
     if row is None:
         row = plan.rows.take()
         # Pinned: a copy from other memory would wait for everything that the stream has still to do.
-        here = torch.empty(len(addresses), dtype=torch.int64, pin_memory=plan.tables.is_cuda)
+        here = torch.empty(len(addresses), dtype=torch.int64, device="cpu", pin_memory=plan.tables.is_cuda)
         here.numpy()[:] = addresses
         plan.tables[row].copy_(here, non_blocking=True)
         plan.rows.filled(row, addresses)

@@ -1,13 +1,16 @@
 """What is noted is what is read: all evidence, byte by byte damage found, and another run told apart."""
 
+import json
+import os
 import random
 from dataclasses import replace
+from hashlib import blake2b
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from burnin.checkpoint import Checkpoint, CheckpointError, about, differs, forget, load, save, seed_of
+from burnin.checkpoint import SCHEMA, Checkpoint, CheckpointError, about, differs, forget, load, save, seed_of
 from burnin.like import Aim
 from burnin.options import Options
 from burnin.schedule import Done, Kind, Slice
@@ -105,3 +108,28 @@ def test_another_run_is_told_by_what_differs(other: dict[str, object], what: str
     found = load(tmp_path / "state")
     assert found is not None
     assert differs(found, other) == what
+
+
+def test_what_has_no_end_or_no_beginning_is_not_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    for odd in (tmp_path / "pipe", Path("/dev/zero"), tmp_path):
+        with pytest.raises(CheckpointError, match="no regular file"):
+            load(odd)
+        assert seed_of(odd) is None
+    save(tmp_path / "state", checkpoint())
+    monkeypatch.setattr("burnin.checkpoint.BYTES_MAX", 10)
+    with pytest.raises(CheckpointError, match="more than"):
+        load(tmp_path / "state")
+
+
+@pytest.mark.parametrize(("key", "value"), [("about", {"level": "soak"}), ("before", [1]), ("evidence", None)])
+def test_what_another_program_wrote_whole_is_not_used_either(key: str, value: Any, tmp_path: Path) -> None:
+    path = tmp_path / "state"
+    save(path, checkpoint())
+    body = json.loads(path.read_text())["body"] | {key: value}
+    text = json.dumps(body, separators=(",", ":"), sort_keys=True)
+    digest = blake2b(text.encode(), digest_size=16).hexdigest()
+    path.write_text(json.dumps({"schema": SCHEMA, "digest": digest, "body": body}))
+    assert seed_of(path) is None
+    with pytest.raises(CheckpointError, match="lacks"):
+        load(path)

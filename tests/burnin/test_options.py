@@ -108,6 +108,10 @@ def test_levels_and_tests() -> None:
         (["--colour"], ["--colour"]),
         (["--json", "/nonexistent/report.json"], ["--json /nonexistent/report.json", "cannot be written"]),
         (["--html", "/dev/null"], ["--html /dev/null", "no regular file"]),
+        (["--resume", "/dev/zero"], ["--resume /dev/zero", "no regular file"]),
+        (["--resume", "x", "--json", "x"], ["--resume", "name the same file"]),
+        (["--exposure", "x", "--junit", "./x"], ["--exposure", "name the same file"]),
+        (["--resume", "x", "--exposure", "x"], ["--exposure", "name the same file"]),
     ],
 )
 def test_bad_usage_is_one_line_and_exit_code_2(

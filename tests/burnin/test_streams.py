@@ -181,3 +181,29 @@ def _wait_for_fork_server(parent: int) -> int:
                     return child
         select.select((), (), (), 0.001)
     raise AssertionError("no fork server")
+
+
+@pytest.mark.parametrize(("error", "told"), [("EOFError('Ran out of input')", False), ("ValueError('odd')", True)])
+def test_a_child_of_a_run_that_was_stopped_meanwhile_is_quiet(error: str, told: bool) -> None:
+    """What the fork server does with an error of a child that has not begun; Ctrl-C hits that moment now and then."""
+    program = (
+        f"import burnin.processes.preload, sys\ntry: raise {error}\nexcept Exception: sys.excepthook(*sys.exc_info())"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=250, check=True)
+    assert ("Traceback" in done.stderr) is told
+
+
+def test_a_second_signal_while_it_ends_changes_no_exit_code() -> None:
+    """`atexit` is where Python ends, and after it puts the default handlers back: a signal would be the exit code."""
+    program = (
+        "import atexit, os, signal, sys\n"
+        "from burnin.cli import main\n"
+        "atexit.register(lambda: [os.kill(os.getpid(), one) for one in (signal.SIGTERM, signal.SIGINT)])\n"
+        "class Late:\n"
+        "    def __del__(self, kill=os.kill, pid=os.getpid(), number=signal.SIGTERM): kill(pid, number)\n"
+        "sys.late = Late()\n"
+        "sys.exit(main(['run', '--backend', 'sim', '--gpus', '1', '--level', 'self']))\n"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=250, check=False)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.startswith("pass")

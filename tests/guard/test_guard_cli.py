@@ -1,6 +1,7 @@
 """`python -m burnin.guard` and the examples: what they say, and the documented exit codes."""
 
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -56,6 +57,16 @@ def racy():
 
 def other():
     return nn.Linear(2, 2), None
+
+def raising():
+    raise KeyError("no such recipe")
+
+def fails():
+    model, _ = steady()
+    return model, lambda model, batch: 1 / 0
+
+def single():
+    return nn.Linear(2, 2)
 """
 
 
@@ -116,6 +127,12 @@ def test_bisect_names_the_first_operation_that_differs(step: Path, capsys: pytes
         ({"--build": "racing_builds:other"}, "not the saved one"),
         ({"--device": "toaster"}, "--device"),
         ({"--device": "cuda:99"}, "cuda:99"),
+        ({"--device": "meta"}, "meta"),
+        ({"--device": "mps"}, "mps"),
+        ({"--device": "cpu:7"}, "cpu:7"),
+        ({"--deadline": "nan"}, "--deadline nan"),
+        ({"--deadline": "-1"}, "--deadline -1"),
+        ({"--json": "step.pt"}, "--json step.pt"),
     ],
 )
 def test_mistakes_are_one_line(
@@ -128,16 +145,51 @@ def test_mistakes_are_one_line(
     assert error.count("\n") == 1
 
 
+@pytest.mark.parametrize(("build", "says"), [("raising", "KeyError"), ("fails", "ZeroDivision"), ("single", "Type")])
+def test_a_program_that_fails_is_no_difference_between_devices(
+    step: Path, build: str, says: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["bisect", str(step), "--build", f"racing_builds:{build}", "--device", "cpu"]) == 3
+    error = capsys.readouterr().err
+    assert says in error
+    assert error.count("\n") == 1
+
+
+@pytest.mark.parametrize("options", [("--loss", "nan"), ("--ne", "-1"), ("--loss", "inf"), ("--json", "a")])
+def test_parity_refuses_what_cannot_be(
+    options: tuple[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    before = write_run(tmp_path / "a").read_text()
+    assert main(["parity", "a", "a", *options]) == 2
+    assert options[0] in capsys.readouterr().err
+    assert (tmp_path / "a").read_text() == before
+
+
+@pytest.mark.parametrize("module", ["burnin.guard", "burnin.examples.gpt"])
+def test_an_error_that_nobody_foresaw_does_not_look_like_a_finding(module: str, tmp_path: Path) -> None:
+    (tmp_path / "sitecustomize.py").write_text(
+        "import click\ndef main(*_, **__): raise ZeroDivisionError\nclick.Command.main = main\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-m", module, "--help"], capture_output=True, text=True, check=False, cwd=ROOT,
+        env=os.environ | {"PYTHONPATH": f"{tmp_path}:{ROOT}"},
+    )  # fmt: skip
+    assert done.returncode == 3
+    assert "ZeroDivisionError" in done.stderr
+
+
 def test_what_is_no_step_is_told(step: Path, capsys: pytest.CaptureFixture[str]) -> None:
     bad = step.with_name("bad.pt")
     for content in (b"", b"junk", b"PK\x03\x04" + bytes(50)):
         bad.write_bytes(content)
         assert main(["bisect", str(bad), "--build", "racing_builds:steady"]) == 2
-    torch.save({"schema": "another"}, bad)
-    assert main(["bisect", str(bad), "--build", "racing_builds:steady"]) == 2
+    for content in ({"schema": "another"}, {"schema": "fleetd.guard.step/1"}):
+        torch.save(content, bad)
+        assert main(["bisect", str(bad), "--build", "racing_builds:steady"]) == 2
     assert main(["bisect", str(step.with_name("none.pt")), "--build", "racing_builds:steady"]) == 2
     errors = capsys.readouterr().err.splitlines()
-    assert len(errors) == 5
+    assert len(errors) == 6
     assert all("save_step" in line for line in errors)
     assert issubclass(SpecError, ValueError)
 
