@@ -1,8 +1,8 @@
 """A few threads for work of the CPU that is made of independent pieces: proofs of large products.
 
-The pieces are numpy's and torch's, which let go of the interpreter's lock while they compute. torch's own threads are
-no substitute: they do not help numpy, and a team of as many threads as there are cores waits at every step for the one
-whose core somebody else is using.
+The pieces are numpy's and torch's, which let go of the interpreter's lock while they compute. torch's own threads do
+not help numpy, and where there are as many of them as cores, each of their many short steps lasts as long as on the
+slowest core: one that somebody else uses.
 """
 
 from collections.abc import Callable, Iterator, Sequence

@@ -42,7 +42,7 @@ def write_json(path: str | None, body: Mapping[str, Any]) -> bool:
         if target.exists() and not target.is_file():  # a pipe, or /dev/stderr: there is nothing to put in its place
             target.write_text(text, encoding="utf-8")
         else:
-            _replace(target.resolve(), text)  # of a link: what it leads to, and the link stays
+            _replace(Path(os.path.realpath(target)), text)  # of a link: what it leads to; `resolve` fails in a circle
     except OSError as error:
         raise Failure(f"cannot write {path}: {error.strerror}; give --json a path that can be written") from None
     return False

@@ -191,6 +191,14 @@ def test_a_file_is_replaced_whole_and_keeps_its_mode_and_its_links(tmp_path: Pat
     assert {path.name for path in tmp_path.iterdir()} == {"real.json", "latest.json"}
 
 
+def test_a_link_to_itself_is_refused_in_one_line(tmp_path: Path) -> None:
+    circle = tmp_path / "circle"
+    circle.symlink_to(circle)
+    with pytest.raises(Failure, match="symbolic links"):
+        write_json(str(circle), {"schema": "x/1"})
+    assert list(tmp_path.iterdir()) == [circle]
+
+
 def test_a_new_file_has_the_mode_of_any_other_new_file(tmp_path: Path) -> None:
     (tmp_path / "other").touch()
     write_json(str(tmp_path / "out"), {"schema": "s/1"})
