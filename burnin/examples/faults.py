@@ -98,8 +98,10 @@ class Planted(TorchDispatchMode):  # type: ignore[no-untyped-call]
             out = out[0]
         if out.dtype is not torch.float32 or out.numel() < _SMALLEST:
             return
-        work = result[-1] if isinstance(result, list | tuple) else result
-        if work is not None:  # NCCL gives none for a collective that is not asynchronous
+        # NCCL runs what is not asynchronous on the current stream and gives a null for it: to wait for that ends the
+        # process by a signal.
+        if not (out.is_cuda and any(one is False for one in args)):
+            work = result[-1] if isinstance(result, list | tuple) else result
             work.wait()
         part = slice(0, 16)
         if self.kind == "link" and name.startswith(_GATHERS):

@@ -27,7 +27,12 @@ POLL_TURNS = 1 << 10
 _CPU = -1
 """The ordinal that torch gives what lies on no GPU."""
 _PLAIN = frozenset((torch.Tensor, torch.nn.Parameter))
-_nbytes, _quantized = attrgetter("nbytes"), attrgetter("is_quantized")
+_QUANTIZED = frozenset({"qint8", "quint8", "qint32", "quint4x2", "quint2x4"})
+_ODD = frozenset(
+    one for name, one in vars(torch).items() if isinstance(one, torch.dtype) and (one.is_complex or name in _QUANTIZED)
+)
+"""Types of which something else than the values may lie there: conjugates, numbers that a scale makes values of."""
+_nbytes, _dtype = attrgetter("nbytes"), attrgetter("dtype")
 
 
 class LateError(RuntimeError):
@@ -69,7 +74,11 @@ class Pending:
     def settle(self) -> None:
         """Take what has come; the events are there."""
         for part in self.parts:
-            for place, value in zip(part.places, (part.values + part.terms).tolist(), strict=True):
+            found = (part.values + part.terms).tolist()
+            if len(found) == len(self._values):  # all of them, in order: as it mostly is
+                self._values = found
+                continue
+            for place, value in zip(part.places, found, strict=True):
                 self._values[place] = value
         self.parts = []
 
@@ -195,9 +204,8 @@ def _lie_plainly(tensors: Sequence[torch.Tensor]) -> bool:
 
 
 def _hold_plainly(tensors: Sequence[torch.Tensor]) -> bool:
-    """Whether what lies there are the values, not their conjugates, their opposites or something quantised."""
-    odd = (torch.Tensor.is_neg, torch.Tensor.is_conj, _quantized)
-    return not any(any(map(one, tensors)) for one in odd)
+    """Whether what lies there are surely the values, not perhaps their conjugates, their opposites or codes of them."""
+    return _ODD.isdisjoint(map(_dtype, tensors)) and not any(map(torch.Tensor.is_neg, tensors))
 
 
 def _dense(tensor: torch.Tensor) -> torch.Tensor:

@@ -286,8 +286,10 @@ def main() -> int:
         ranks = [context.Process(target=job, args=(rank, *arguments)) for rank in range(int(world))]
         for one in ranks:
             one.start()
-        for one in ranks:
+        for rank, one in enumerate(ranks):
             one.join()
+            if (one.exitcode or 0) < 0:  # by a signal, of which the rank itself has said nothing
+                print(f"rank {rank} ended by signal {-one.exitcode}", file=sys.stderr, flush=True)  # noqa: T201
         worst = max(worst, *(abs(one.exitcode or 0) for one in ranks))
     return worst
 
