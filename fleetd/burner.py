@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Literal
 
 from burnin.levels import LEVELS
+from fleetd.durable import settle
 from fleetd.model.ids import HostName
 from fleetd.model.order import RunBurnin
 from fleetd.ports import BurnerError
@@ -213,11 +214,4 @@ def _settle(part: Path, report: Path, code: int, said: str) -> None:
         raise BurnerError(f"the burn-in {how}: {said or 'it said nothing'}")
     if not part.is_file() or not part.stat().st_size:
         raise BurnerError(f"the burn-in ended with exit code {code} and left no report: {said or 'it said nothing'}")
-    with part.open("rb") as file:
-        os.fsync(file.fileno())
-    part.replace(report)
-    folder = os.open(report.parent, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        os.fsync(folder)
-    finally:
-        os.close(folder)
+    settle(part, report)

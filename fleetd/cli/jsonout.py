@@ -15,6 +15,7 @@ from typing import Any
 import click
 
 from fleetd.cli.failure import Failure
+from fleetd.durable import settle
 
 
 def write_json(path: str | None, body: Mapping[str, Any]) -> bool:
@@ -55,18 +56,11 @@ def _replace(path: Path, text: str) -> None:
         with os.fdopen(descriptor, "w", encoding="utf-8") as file:
             os.fchmod(descriptor, _mode(path))
             file.write(text)
-            file.flush()
-            os.fsync(descriptor)
-        Path(name).replace(path)
+        settle(Path(name), path)
     except OSError:
         with suppress(OSError):
             Path(name).unlink()
         raise
-    folder = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        os.fsync(folder)  # so that the name is on disk, too
-    finally:
-        os.close(folder)
 
 
 def _mode(path: Path) -> int:

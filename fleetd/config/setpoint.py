@@ -13,6 +13,7 @@ from fleetd.config.envelope_file import watts
 from fleetd.config.strict import API_VERSION, ConfigError, read
 from fleetd.core.power.setpoint import SetPoint
 from fleetd.core.power.tune import Candidate, Profile
+from fleetd.durable import settle
 
 KIND = "PowerSetPoint"
 _SHA256 = re.compile(r"[0-9a-f]{64}")
@@ -87,16 +88,8 @@ def store_setpoint(path: Path, point: SetPoint) -> None:
     try:
         if path.exists() and not path.is_file():
             raise ConfigError(path, None, "is not a regular file")
-        with fresh.open("w", encoding="utf-8") as file:
-            file.write(setpoint_text(point))
-            file.flush()
-            os.fsync(file.fileno())
-        fresh.replace(path)
-        folder = os.open(path.parent, os.O_RDONLY)
-        try:
-            os.fsync(folder)
-        finally:
-            os.close(folder)
+        fresh.write_text(setpoint_text(point), encoding="utf-8")
+        settle(fresh, path)
     except OSError as error:
         with contextlib.suppress(OSError):
             fresh.unlink()

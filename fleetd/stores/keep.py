@@ -1,6 +1,5 @@
 """Looking after a ledger: pruning its oldest part, copying it while a controller writes it, putting a copy in place."""
 
-import os
 import sqlite3
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, closing, contextmanager
@@ -11,6 +10,7 @@ from urllib.parse import quote
 import msgspec
 import sqlalchemy as sa
 
+from fleetd.durable import settle
 from fleetd.model.fleet import FleetRecord
 from fleetd.model.host import Host
 from fleetd.ports import StoreError
@@ -241,7 +241,7 @@ def copy(source: Path, to: Path) -> None:
             raise StoreError(f"{source}: an empty file, no ledger")  # such as a copy that found no room leaves
         if said != "ok":
             raise StoreError(f"{source}: damaged, {' '.join(str(said).split())}; an older backup may be whole")
-        _settle(part, to)
+        settle(part, to)
     except sqlite3.Error as error:
         raise StoreError(one_line(source, error)) from error
     except OSError as error:
@@ -266,18 +266,7 @@ def put_in_place(copied: Path, path: Path, *, aside: str) -> Path | None:
             if part.exists():
                 kept = Path(f"{path}.{aside}")
                 part.replace(f"{kept}{suffix}")
-        _settle(copied, path)
+        settle(copied, path)
     except OSError as error:
         raise StoreError(f"{path}: {error.strerror}; the ledger that was there lies beside it") from error
     return kept
-
-
-def _settle(part: Path, to: Path) -> None:
-    with part.open("rb") as file:
-        os.fsync(file.fileno())
-    part.replace(to)
-    folder = os.open(to.parent, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        os.fsync(folder)
-    finally:
-        os.close(folder)

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import structlog
 
+from fleetd.durable import sync_folder
 from fleetd.ports import UplinkError
 
 _log = structlog.get_logger(__name__)
@@ -31,7 +32,7 @@ def replace_pair(cert: Path, key: Path, chain: str) -> None:
         fresh.replace(cert)
         waiting_key(key).replace(key)
         for folder in {cert.parent, key.parent}:
-            _sync(folder)
+            sync_folder(folder)
     except OSError as error:
         raise UplinkError(f"cannot replace {cert} and {key}: {error.strerror}") from error
 
@@ -43,7 +44,7 @@ def heal(cert: Path, key: Path) -> None:
         return  # what waits is a key without a certificate yet
     try:
         waiting.replace(key)
-        _sync(key.parent)
+        sync_folder(key.parent)
     except OSError as error:
         raise UplinkError(f"cannot replace {key}: {error.strerror}") from error
     _log.warning("key_replaced_late", key=str(key), why="the replacement of the certificate was cut off")
@@ -63,11 +64,3 @@ def _belong(cert: Path, key: Path) -> bool:
         context.load_cert_chain(cert, key)
         return True
     return False
-
-
-def _sync(folder: Path) -> None:
-    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
