@@ -29,7 +29,7 @@ class WebConfig:
     agents_port: int = 9466
     """Port at which Prometheus finds the metrics of each agent, for `/sd/agents`."""
     connections_max: int = 512
-    """More are turned away with 503."""
+    """For one more, the one that has rested longest between two requests is closed; if none rests, it gets a 503."""
     changes_per_minute: float = 120.0
     """That one peer may ask for; a quarter of it at once."""
     reads_per_second: float = 100.0

@@ -32,25 +32,38 @@ class _Config(uvicorn.Config):
     """Uvicorn's configuration and what its protocol here needs besides."""
 
     patience = Patience()
+    resting: "dict[_Protocol, None]"
+    """Connections on which a head is awaited, the one that began to wait first in front."""
 
 
 class _Protocol(H11Protocol):
     """Uvicorn's HTTP/1.1, which besides tells the application whose certificate was shown, and has little patience.
 
-    Uvicorn waits for ever for a head that comes byte by byte, and for a reader that takes nothing of what was sent.
+    Uvicorn waits for ever for a head that comes byte by byte, and for a reader that takes nothing of what was sent. And
+    it turns whoever comes away when there are too many, though most of them may ask for nothing: here the one that has
+    rested longest makes room.
     """
 
     _head: asyncio.TimerHandle | None = None
 
     @property
-    def _patience(self) -> Patience:
+    def _settings(self) -> _Config:
         assert isinstance(self.config, _Config)  # noqa: S101 - `serve_web` makes it
-        return self.config.patience
+        return self.config
+
+    @property
+    def _patience(self) -> Patience:
+        return self._settings.patience
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
         shown = transport.get_extra_info("peercert") or {}
         self.app_state = {**self.app_state, **_certificate(shown), "hang_up": transport.abort}
+        resting = self._settings.resting
+        if resting and self.limit_concurrency is not None and len(self.connections) >= self.limit_concurrency:
+            first = next(iter(resting))
+            first._head_is_there()  # noqa: SLF001 - another of this class; out of the list before the next one comes
+            first.transport.abort()
         self._await_head()
 
     def data_received(self, data: bytes) -> None:
@@ -76,11 +89,13 @@ class _Protocol(H11Protocol):
     def _await_head(self) -> None:
         if self._head is None:
             self._head = self.loop.call_later(self._patience.head_s, self.transport.abort)
+            self._settings.resting[self] = None
 
     def _head_is_there(self) -> None:
         if self._head is not None:
             self._head.cancel()
             self._head = None
+            del self._settings.resting[self]
 
 
 def _certificate(shown: dict[str, Any]) -> dict[str, Peer | Refused | float | None]:
@@ -168,7 +183,7 @@ async def serve_web(
         h11_max_incomplete_event_size=HEAD_BYTES_MAX,
         **settings,
     )
-    uvicorn_config.patience = app.patience
+    uvicorn_config.patience, uvicorn_config.resting = app.patience, {}
     server = _Uvicorn(uvicorn_config)
     served = WebServer(server, listener, app, bug)
     _log.info("web listening", address=config.listen, port=served.port, secure=context is not None)

@@ -317,16 +317,37 @@ def test_who_takes_no_answer_does_not_keep_his_place(play: Play, tmp_path: Path)
     play(scene())
 
 
-def test_only_so_many_connections_are_served(play: Play, tmp_path: Path) -> None:
+def test_who_rests_makes_room_for_who_asks(play: Play, tmp_path: Path) -> None:
     async def scene() -> None:
-        async with serving(tmp_path, connections_max=3) as (_here, server):
-            idle = [await asyncio.open_connection("127.0.0.1", server.port) for _ in range(3)]
-            async with httpx.AsyncClient(base_url=f"http://127.0.0.1:{server.port}", trust_env=False) as client:
-                assert (await client.get("/healthz")).status_code == 503
+        async with serving(tmp_path, connections_max=4) as (_here, server):
+            url = f"http://127.0.0.1:{server.port}"
+            async with httpx.AsyncClient(base_url=url, trust_env=False) as client:
+                idle = [await asyncio.open_connection("127.0.0.1", server.port) for _ in range(8)]
+                assert (await client.get("/healthz")).status_code == 200
+                assert [await _until_cut(reader) for reader, _writer in idle[:5]] == [b""] * 5
+                assert len(server._server.server_state.connections) <= 4
+                assert (await client.get("/healthz")).status_code == 200
             for _reader, writer in idle:
                 writer.close()
-                await writer.wait_closed()
-            async with httpx.AsyncClient(base_url=f"http://127.0.0.1:{server.port}", trust_env=False) as client:
+
+    play(scene())
+
+
+def test_only_so_many_are_served_at_once(play: Play, tmp_path: Path) -> None:
+    async def scene() -> None:
+        async with serving(tmp_path, connections_max=3) as (here, server):
+            busy = [await _ask(server, here, "/api/v1/events") for _ in range(2)]
+            while here.app.streams.open < 2:
+                await asyncio.wait([asyncio.ensure_future(RealClock().sleep_s(0.005))])
+            url = f"http://127.0.0.1:{server.port}"
+            async with httpx.AsyncClient(base_url=url, trust_env=False) as client:
+                assert (await client.get("/healthz")).status_code == 503
+            assert here.app.streams.open == 2
+            for _reader, writer in busy:
+                writer.close()
+            while here.app.streams.open:
+                await asyncio.wait([asyncio.ensure_future(RealClock().sleep_s(0.005))])
+            async with httpx.AsyncClient(base_url=url, trust_env=False) as client:
                 assert (await client.get("/healthz")).status_code == 200
 
     play(scene())
