@@ -1,5 +1,6 @@
 """Where a shared ledger is; a module of its own, so that reading a configuration loads no database."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from ipaddress import ip_address
 from urllib.parse import parse_qsl, unquote, urlsplit
@@ -50,6 +51,18 @@ class PgPlace:
         """What to set when the URL does not; None: nothing."""
         return "verify-full" if self._beyond and "sslmode" not in self._options else None
 
+    def elsewhere(self, defaults: Mapping[str, str]) -> str:
+        """Where libpq would go because the URL names no host, if that may be another machine; "": nowhere.
+
+        Args:
+            defaults: libpq's, by keyword, as its environment (PGHOST, PGHOSTADDR, PGSERVICE) makes them.
+        """
+        if self._named:
+            return ""
+        hosts = [defaults.get(key, "") for key in ("host", "hostaddr")]
+        far = [host for named in hosts for host in named.split(",") if host and not _is_here(host)]
+        return defaults.get("service", "") or ",".join(far)
+
     @property
     def _options(self) -> dict[str, str]:
         return dict(parse_qsl(urlsplit(self.url).query, keep_blank_values=True))
@@ -57,9 +70,14 @@ class PgPlace:
     @property
     def _beyond(self) -> bool:
         """Whether it may be on another machine."""
+        return "service" in self._options or not all(_is_here(host) for host in self._named)
+
+    @property
+    def _named(self) -> list[str]:
+        """The hosts that it names."""
         netloc = urlsplit(self.url).netloc.rpartition("@")[2]
-        named = [*netloc.split(","), *(self._options.get(key, "") for key in ("host", "hostaddr"))]
-        return "service" in self._options or not all(_is_here(unquote(host)) for host in named if host)
+        named = [*netloc.split(","), *(self._options.get(key, "") for key in ("host", "hostaddr", "service"))]
+        return [unquote(host) for host in named if host]
 
 
 def _is_here(host: str) -> bool:

@@ -15,6 +15,7 @@ import psycopg
 import sqlalchemy as sa
 import structlog
 from psycopg.conninfo import conninfo_to_dict
+from psycopg.pq import Conninfo
 from sqlalchemy.dialects import postgresql
 
 from fleetd.model.ids import OrderId
@@ -84,10 +85,17 @@ class Lock(Enum):
 
 
 def connect(place: PgPlace, *, autocommit: bool = False, **session: str) -> "psycopg.Connection[tuple[Any, ...]]":
-    """Open a connection; `session` sets more of the server's settings. Raises psycopg.Error.
+    """Open a connection; `session` sets more of the server's settings.
 
     What the URL says of the connection itself wins over our settings.
+
+    Raises:
+        psycopg.Error: it cannot be had.
+        StoreError: the environment leads to another machine, of which the URL says nothing.
     """
+    defaults = {one.keyword.decode(): one.val.decode() for one in Conninfo.get_defaults() if one.val}
+    if far := place.elsewhere(defaults):
+        raise StoreError(f"{place.where}: the environment (PGHOST, PGSERVICE) leads to {far}; write that into the URL")
     given = conninfo_to_dict(place.url)
     settings = " ".join(f"-c {name}={value}" for name, value in {**_SESSION, **session}.items())
     ours = {**_CONNECTION, **({} if place.sslmode is None else {"sslmode": place.sslmode})}

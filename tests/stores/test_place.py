@@ -2,7 +2,9 @@
 
 import pytest
 
+from fleetd.ports import StoreError
 from fleetd.stores.place import PgPlace
+from fleetd.stores.postgres import connect
 
 
 @pytest.mark.parametrize(
@@ -48,3 +50,27 @@ def test_what_cannot_be_is_refused_and_not_repeated(url: str, says: str) -> None
     with pytest.raises(ValueError, match=says) as refused:
         PgPlace(url=url)
     assert "s3cret" not in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    ("url", "defaults", "far"),
+    [
+        ("postgresql:///fleet", {}, ""),
+        ("postgresql:///fleet", {"host": "/run/postgresql"}, ""),
+        ("postgresql:///fleet", {"host": "localhost"}, ""),
+        ("postgresql:///fleet", {"host": "localhost,db.example"}, "db.example"),
+        ("postgresql:///fleet?sslmode=disable", {"hostaddr": "10.0.0.1"}, "10.0.0.1"),
+        ("postgresql:///fleet", {"service": "x"}, "x"),
+        ("postgresql://db/fleet", {"host": "elsewhere"}, ""),
+        ("postgresql:///fleet?host=/run/postgresql", {"host": "elsewhere"}, ""),
+    ],
+)
+def test_where_the_environment_leads_when_the_url_names_no_host(url: str, defaults: dict[str, str], far: str) -> None:
+    assert PgPlace(url=url).elsewhere(defaults) == far
+
+
+@pytest.mark.parametrize("name", ["PGHOST", "PGHOSTADDR", "PGSERVICE"])
+def test_no_connection_goes_where_only_the_environment_leads(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(name, "192.0.2.1")
+    with pytest.raises(StoreError, match=r"leads to 192\.0\.2\.1; write that into the URL"):
+        connect(PgPlace(url="postgresql:///fleet?connect_timeout=2"))
