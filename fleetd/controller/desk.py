@@ -31,7 +31,7 @@ from fleetd.model.host import Host
 from fleetd.model.ids import FindingId, GpuId, HostName
 from fleetd.model.order import Drain
 from fleetd.model.power_lease import PowerUse
-from fleetd.model.telemetry import GpuSample
+from fleetd.model.telemetry import GpuSample, Telemetry
 from fleetd.ports import AlertsTaken, Peer, Refused, RunBlocking, Store, Unknown
 
 FINDINGS_SHOWN = 100
@@ -47,7 +47,7 @@ class Desk:
         *,
         judge: Judge,
         store: Store,
-        telemetry: Mapping[HostName, tuple[GpuSample, ...]],
+        telemetry: Mapping[HostName, Telemetry],
         run_blocking: RunBlocking,
         power: PowerBudgets,
     ) -> None:
@@ -66,7 +66,8 @@ class Desk:
         host = self._known(name)
         findings: list[Finding] = []
         await self._run_blocking(lambda: findings.extend(self._store.findings(name, limit=FINDINGS_SHOWN)))
-        return host, self._telemetry.get(name, ()), tuple(findings)
+        latest = self._telemetry.get(name)
+        return host, () if latest is None else latest.whole(), tuple(findings)
 
     async def quarantine(
         self,
