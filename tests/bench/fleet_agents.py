@@ -66,6 +66,8 @@ class Agent:
         self._waiting: dict[int, tuple[agent_pb2.AgentMessage, float]] = {}
         self.latencies_s: list[float] = []
         self.qualified = asyncio.Event()
+        """Its burn-in has ended, and the controller has acknowledged that: nothing of it is under way any more."""
+        self._burned = False
         self.connects = 0
         self._telemetry = agent_pb2.AgentMessage(telemetry=telemetry_to_pb(self._samples()))
 
@@ -131,6 +133,8 @@ class Agent:
         now_s = time.perf_counter()
         for known in [known for known in self._waiting if known <= seq]:
             self.latencies_s.append(now_s - self._waiting.pop(known)[1])
+        if self._burned and not self._waiting:
+            self.qualified.set()
 
     async def _write(self, message: agent_pb2.AgentMessage) -> None:
         try:
@@ -156,8 +160,8 @@ class Agent:
             vote_key="",
             culprits=(),
         )
+        self._burned = True
         await self._send(ended)
-        self.qualified.set()
 
     async def find(self) -> None:
         """See an error of the host, and tell it."""
