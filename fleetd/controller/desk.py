@@ -188,7 +188,7 @@ class Desk:
             else:
                 findings.append(found)
         known: set[FindingId] = set()
-        await self._run_blocking(lambda: known.update(f.id for f in findings if self._store.finding_known(f.id)))
+        await self._run_blocking(lambda: known.update(self._store.findings_known([f.id for f in findings])))
         new = {found.id: found for found in findings if found.id not in known}
         for found in new.values():
             await self._judge.submit(FindingReceived(host=found.host, finding=found))

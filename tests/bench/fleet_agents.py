@@ -68,6 +68,8 @@ class Agent:
         self.qualified = asyncio.Event()
         """Its burn-in has ended, and the controller has acknowledged that: nothing of it is under way any more."""
         self._burned = False
+        self.attempts = 0
+        """Connections begun; and `connects`, those that were welcomed."""
         self.connects = 0
         self._telemetry = agent_pb2.AgentMessage(telemetry=telemetry_to_pb(self._samples()))
 
@@ -90,7 +92,7 @@ class Agent:
                 channel = open_channel(self._address, self._tls, receive_max_bytes=1 << 20)
                 async with channel:
                     await self._serve(AgentLinkStub(channel))
-            except (grpc.aio.AioRpcError, grpc.aio.BaseError, asyncio.InvalidStateError):
+            except (grpc.aio.AioRpcError, grpc.aio.BaseError, asyncio.InvalidStateError, TimeoutError):
                 pass
             self._call = None
             failures = 1 if self.connects > connects else failures + 1
@@ -98,6 +100,7 @@ class Agent:
             await asyncio.sleep(wait_s * self._rng.uniform(0.5, 1.0))
 
     async def _serve(self, stub: Any) -> None:
+        self.attempts += 1
         call = stub.Connect()
         hello = Hello(
             host=self.host,
@@ -108,8 +111,9 @@ class Agent:
             place=Place(pool="bench"),
             at_s=time.time(),
         )
-        await call.write(agent_pb2.AgentMessage(hello=hello_to_pb(hello, SpoolId("spool"))))
-        welcome = await call.read()
+        async with asyncio.timeout(RETRY.answer_seconds):  # as the real agent, which then tries again
+            await call.write(agent_pb2.AgentMessage(hello=hello_to_pb(hello, SpoolId("spool"))))
+            welcome = await call.read()
         if welcome is grpc.aio.EOF:  # type: ignore[attr-defined]
             return
         if welcome.WhichOneof("kind") != "welcome":
@@ -228,6 +232,7 @@ async def work(address: str, first: int, count: int, pki: Path | None) -> None:
             unacknowledged=sum(agent.waiting for agent in agents),
             made=sum(agent.made for agent in agents),
             connects=sum(agent.connects for agent in agents),
+            attempts=sum(agent.attempts for agent in agents),
         )
     for task in tasks:
         task.cancel()

@@ -211,6 +211,8 @@ def storm(fleet: Fleet, agents: int, asked: argparse.Namespace) -> bool:
     """All come back at once with findings to deliver: whether they are served in time, nothing lost or doubled."""
     began = fleet.kill_and_restart(asked.storm)
     listening_s = time.perf_counter() - began
+    fleet.tell("count")
+    before = fleet.answers()
     fleet.tell("drain")
     found = fleet.answers()
     served_s = time.perf_counter() - began
@@ -218,13 +220,16 @@ def storm(fleet: Fleet, agents: int, asked: argparse.Namespace) -> bool:
     stored = fleet.ledger("SELECT count(*) FROM findings")
     judged = fleet.ledger("SELECT count(*) FROM journal WHERE kind = 'FindingReceived'")
     left = sum(answer["unacknowledged"] for answer in found)
+    attempts = sum(answer["attempts"] for answer in found) - sum(answer["attempts"] for answer in before)
+    orders = fleet.ledger(ORDERS)
     print(
         f"{agents} agents at once, {asked.storm} findings each: the controller listens after {listening_s:.1f} s, all "
         f"are served after {served_s:.1f} s; {made} findings ever, {stored} in the ledger, {judged} judged, "
-        f"{left} not acknowledged; {memory_mib(fleet.controller.pid):.0f} MiB",
+        f"{left} not acknowledged, {orders} orders; {attempts} attempts to connect; "
+        f"{memory_mib(fleet.controller.pid):.0f} MiB",
         flush=True,
     )
-    whole = stored == judged == made and not left
+    whole = stored == judged == made == orders + agents and not left  # each agent's burn-in has led to no such order
     return whole and served_s < STORM_MAX_S and memory_mib(fleet.controller.pid) < MEMORY_MAX_MIB[asked.tls]
 
 
