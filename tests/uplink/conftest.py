@@ -56,6 +56,7 @@ class FakeAgentDoor:
         self.refuse = ""
         self.fail_next_finding = False
         self.hold_findings: asyncio.Event | None = None
+        self.hold_hellos: asyncio.Event | None = None
         self.changed = asyncio.Condition()
         self.open_order_streams = 0
 
@@ -73,6 +74,8 @@ class FakeAgentDoor:
     async def hello(self, peer: Peer, hello: Hello, spool: SpoolId) -> int:
         if self.refuse:
             raise Refused(self.refuse)
+        if self.hold_hellos is not None:
+            await self.hold_hellos.wait()
         self.hellos.append((peer, hello, spool))
         await self._tell()
         return max((seq for seq, _ in self.stored.get(spool, [])), default=0)
