@@ -41,6 +41,7 @@ from fleetd.stores.sql import SqlStore
 from fleetd.system import (
     RealClock,
     Systemd,
+    few_full_collections,
     host_name,
     reload_on_signal,
     run_blocking,
@@ -64,6 +65,7 @@ LEDGER = "fleet.db"
 def run_controller(config: ControllerConfig) -> None:
     """Run a controller until SIGTERM or SIGINT. Raises PortError or ConfigError when it cannot start."""
     setup_logging()
+    few_full_collections()
     if config.store is not None:
         asyncio.run(_shared(_Parts(config), PgPlace(url=config.store)))
         return

@@ -31,7 +31,7 @@ from fleetd.model.host import Host
 from fleetd.model.ids import FindingId, GpuId, HostName
 from fleetd.model.order import Drain
 from fleetd.model.power_lease import PowerUse
-from fleetd.model.telemetry import GpuSample
+from fleetd.model.telemetry import GpuSample, Telemetry
 from fleetd.ports import AlertsTaken, Peer, Refused, RunBlocking, Store, Unknown
 
 FINDINGS_SHOWN = 100
@@ -47,7 +47,7 @@ class Desk:
         *,
         judge: Judge,
         store: Store,
-        telemetry: Mapping[HostName, tuple[GpuSample, ...]],
+        telemetry: Mapping[HostName, Telemetry],
         run_blocking: RunBlocking,
         power: PowerBudgets,
     ) -> None:
@@ -66,7 +66,8 @@ class Desk:
         host = self._known(name)
         findings: list[Finding] = []
         await self._run_blocking(lambda: findings.extend(self._store.findings(name, limit=FINDINGS_SHOWN)))
-        return host, self._telemetry.get(name, ()), tuple(findings)
+        latest = self._telemetry.get(name)
+        return host, () if latest is None else latest.whole(), tuple(findings)
 
     async def quarantine(
         self,
@@ -187,7 +188,7 @@ class Desk:
             else:
                 findings.append(found)
         known: set[FindingId] = set()
-        await self._run_blocking(lambda: known.update(f.id for f in findings if self._store.finding_known(f.id)))
+        await self._run_blocking(lambda: known.update(self._store.findings_known([f.id for f in findings])))
         new = {found.id: found for found in findings if found.id not in known}
         for found in new.values():
             await self._judge.submit(FindingReceived(host=found.host, finding=found))

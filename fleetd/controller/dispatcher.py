@@ -121,8 +121,8 @@ class Dispatcher:
 
     def reconsider(self, host: HostName | None = None) -> None:
         """Look again at the orders that were held back, of one host or of all: something has changed."""
-        everybody = {*self._parked, *self._parked_burnins, *self._sessions}
-        for name in (host,) if host is not None else sorted(everybody):
+        names = (host,) if host is not None else sorted({*self._parked, *self._parked_burnins, *self._sessions})
+        for name in names:  # everybody is only gathered for a word to all: one host is looked at after each decision
             self._unpark(name)
             self._recall(name)
             session = self._sessions.get(name)

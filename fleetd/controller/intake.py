@@ -1,6 +1,6 @@
 """Where agents come in: who may speak for which host, what was said before, where the latest telemetry is."""
 
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Mapping
 
 import structlog
 
@@ -16,7 +16,7 @@ from fleetd.model.ids import HostName, OrderId, SpoolId
 from fleetd.model.journal import SpoolProgress
 from fleetd.model.order import AgentOrder
 from fleetd.model.power_lease import Answer, Ask
-from fleetd.model.telemetry import GpuSample
+from fleetd.model.telemetry import Telemetry
 from fleetd.ports import Clock, Peer, Refused
 
 _log = structlog.get_logger(__name__)
@@ -34,15 +34,15 @@ class Intake:
         self._power = power
         self._clock = clock
         self._dispatcher = dispatcher
-        self._telemetry: dict[HostName, tuple[GpuSample, ...]] = {}  # bounded by the number of hosts
+        self._telemetry: dict[HostName, Telemetry] = {}  # bounded by the number of hosts
         self.windows = Windows()
         self.findings_total = 0
         self.duplicates_total = 0
         self.lost_total = 0
 
     @property
-    def telemetry(self) -> Mapping[HostName, tuple[GpuSample, ...]]:
-        """The latest samples of every host."""
+    def telemetry(self) -> Mapping[HostName, Telemetry]:
+        """The latest telemetry of every host."""
         return self._telemetry
 
     async def hello(self, peer: Peer, hello: Hello, spool: SpoolId) -> int:
@@ -75,10 +75,10 @@ class Intake:
         await self._judge.submit(FindingReceived(host=host, finding=finding), SpoolProgress(spool=spool, seq=seq))
         return arrival.acknowledge_seq
 
-    async def telemetry_received(self, host: HostName, samples: Sequence[GpuSample]) -> None:
-        """Keep the latest samples, and a window of them."""
-        self._telemetry[host] = tuple(samples)
-        self.windows.add(host, samples)
+    async def telemetry_received(self, host: HostName, telemetry: Telemetry) -> None:
+        """Keep the latest telemetry, and a window of it."""
+        self._telemetry[host] = telemetry
+        self.windows.add(host, telemetry.vitals)
 
     async def power_asked(self, host: HostName, ask: Ask) -> Answer | None:
         """Answer a host's question for power; None: a later question of it has been answered."""

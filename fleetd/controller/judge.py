@@ -228,10 +228,7 @@ class Judge:
             return set()
         known: set[FindingId] = set()
 
-        def look() -> None:
-            known.update(finding for finding in asked if self._store.finding_known(finding))
-
-        await self._run_blocking(look)
+        await self._run_blocking(lambda: known.update(self._store.findings_known(asked)))
         return known
 
     def _step(self, now_s: float, before: Host | None, event: Event, counted: set[FindingId]) -> Step[Host]:

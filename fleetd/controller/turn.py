@@ -12,7 +12,7 @@ from fleetd.model.ids import GpuId, HostName, OrderId, SpoolId
 from fleetd.model.journal import JournalEntry
 from fleetd.model.order import AgentOrder, Drain
 from fleetd.model.power_lease import Answer, Ask, PowerUse
-from fleetd.model.telemetry import GpuSample
+from fleetd.model.telemetry import GpuSample, Telemetry
 from fleetd.ports import AlertsTaken, NotJudge, Peer
 from fleetd.ports.view import Changes, PolicyState, Window
 
@@ -64,9 +64,9 @@ class AgentsOfTurn:
         """Store and judge a finding. Raises NotJudge, Refused, StoreError."""
         return await self._judge_of(host).intake.finding(host, spool, seq, finding)
 
-    async def telemetry_received(self, host: HostName, samples: Sequence[GpuSample]) -> None:
-        """Keep the latest samples. Raises NotJudge."""
-        await self._judge_of(host).intake.telemetry_received(host, samples)
+    async def telemetry_received(self, host: HostName, telemetry: Telemetry) -> None:
+        """Keep the latest telemetry. Raises NotJudge."""
+        await self._judge_of(host).intake.telemetry_received(host, telemetry)
 
     async def power_asked(self, host: HostName, ask: Ask) -> Answer | None:
         """Answer a host's question for power. Raises NotJudge: only the judge shares budgets out."""

@@ -19,7 +19,7 @@ from fleetd.model.event import AgentSilent, IncidentClosed, TimePassed
 from fleetd.model.fleet import IncidentKind
 from fleetd.model.host import Host, Lifecycle
 from fleetd.model.ids import HostName
-from fleetd.model.telemetry import GpuSample
+from fleetd.model.telemetry import Telemetry
 from fleetd.ports import Clock, StoreError
 
 _log = structlog.get_logger(__name__)
@@ -51,7 +51,7 @@ class Watch:
         *,
         judge: Judge,
         dispatcher: Dispatcher,
-        telemetry: Mapping[HostName, tuple[GpuSample, ...]],
+        telemetry: Mapping[HostName, Telemetry],
         clock: Clock,
     ) -> None:
         self._judge = judge
@@ -195,9 +195,10 @@ class Watch:
             return
         self._outliers_at_s = self._clock.elapsed_s()
         looked_at = (
-            (host, self._telemetry.get(host.name, ()))
+            (host, telemetry.vitals)
             for host in self._judge.hosts.values()
             if host.state in SERVING and self._dispatcher.has_session(host.name)
+            if (telemetry := self._telemetry.get(host.name)) is not None
         )
         self._streaks, found = outliers.look(self._streaks, looked_at, limits)
         for outlier in found:

@@ -9,7 +9,7 @@ from array import array
 from collections.abc import Sequence
 
 from fleetd.model.ids import GpuId, HostName
-from fleetd.model.telemetry import GpuSample
+from fleetd.model.telemetry import Vitals
 from fleetd.ports.view import WINDOW_METRICS, Window
 
 POINTS = 60
@@ -31,7 +31,7 @@ class _HostWindow:
         self.at_s = array("d", [0.0]) * POINTS
         self.values = array("f", [math.nan]) * (POINTS * len(gpus) * len(WINDOW_METRICS))
 
-    def add(self, samples: Sequence[GpuSample]) -> None:
+    def add(self, samples: Sequence[Vitals]) -> None:
         row = self.rows % POINTS
         self.rows += 1
         self.at_s[row] = max(sample.at_s for sample in samples)
@@ -63,7 +63,7 @@ class Windows:
     def __init__(self) -> None:
         self._hosts: dict[HostName, _HostWindow] = {}
 
-    def add(self, host: HostName, samples: Sequence[GpuSample]) -> None:
+    def add(self, host: HostName, samples: Sequence[Vitals]) -> None:
         """Take a host's readings. With other GPUs than before its window begins anew."""
         if not samples:
             return

@@ -4,7 +4,7 @@ The robust z-score of a reading is its distance from the siblings' median in uni
 (for normal readings, in standard deviations); a few bad GPUs do not move it, as they would a mean.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import median
 
@@ -12,7 +12,7 @@ from fleetd.core.policy import Outliers
 from fleetd.model.event import OutlierFound
 from fleetd.model.host import Host
 from fleetd.model.ids import GpuId, HostName
-from fleetd.model.telemetry import GpuSample
+from fleetd.model.telemetry import Vitals
 
 MAD_TO_SIGMA = 1.4826
 """1 / Φ⁻¹(3/4): median absolute deviation → standard deviation of a normal distribution."""
@@ -38,7 +38,7 @@ NO_STREAKS = Streaks(looks={})
 
 
 def look(
-    streaks: Streaks, fleet: Iterable[tuple[Host, tuple[GpuSample, ...]]], limits: Outliers
+    streaks: Streaks, fleet: Iterable[tuple[Host, Sequence[Vitals]]], limits: Outliers
 ) -> tuple[Streaks, tuple[OutlierFound, ...]]:
     """Compare the latest readings of all hosts that serve users.
 

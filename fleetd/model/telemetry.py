@@ -8,8 +8,9 @@ same name everywhere. Exporter, wire format and helper process follow from `METR
 exists twice.
 """
 
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, fields
-from typing import Any, Literal
+from typing import Any, Literal, Protocol
 
 from fleetd.model.ids import GpuId
 
@@ -209,6 +210,46 @@ class GpuSample:
     implausible_readings_total: Labelled = _family(
         "counter", "metric", "Readings left out because they cannot be true, since the helper started."
     )
+
+
+class Vitals(Protocol):
+    """The few readings of a GPU that a controller looks at in every message; a `GpuSample` has them too."""
+
+    @property
+    def gpu(self) -> GpuId:
+        """Whose."""
+
+    @property
+    def at_s(self) -> float:
+        """As `GpuSample.at_s`; the others are the metrics of these names."""
+
+    @property
+    def power_watts(self) -> float | None: ...  # noqa: D102 - see `at_s`
+    @property
+    def temperature_celsius(self) -> float | None: ...  # noqa: D102
+    @property
+    def sm_clock_hertz(self) -> float | None: ...  # noqa: D102
+    @property
+    def utilization_ratio(self) -> float | None: ...  # noqa: D102
+
+
+VITALS = ("power_watts", "temperature_celsius", "sm_clock_hertz", "utilization_ratio")
+"""The metrics of `Vitals`."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Telemetry:
+    """One reading of all GPUs of a host. What nobody reads of it need not have been decoded."""
+
+    vitals: Sequence[Vitals]
+    whole: Callable[[], tuple[GpuSample, ...]]
+    """Returns all of it, in the same order; empty when it turns out not to be readable. Never raises."""
+
+    @classmethod
+    def of(cls, samples: Iterable[GpuSample]) -> "Telemetry":
+        """Telemetry that is there already."""
+        kept = tuple(samples)
+        return cls(vitals=kept, whole=lambda: kept)
 
 
 def _entries(*, labelled: bool) -> tuple[Metric, ...]:

@@ -4,7 +4,7 @@ An adapter raises the `PortError` named in its method's docstring and nothing el
 catches exactly that, counts it, backs off and goes on. Anything else is a bug and ends the process.
 """
 
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
@@ -15,7 +15,7 @@ from fleetd.model.ids import GpuId, HostName, OrderId, SpoolId
 from fleetd.model.logline import Cursor, LogHealth, LogLine
 from fleetd.model.order import AgentOrder, RecallBurnin, RunBurnin
 from fleetd.model.power_lease import Answer, Ask
-from fleetd.model.telemetry import GpuSample
+from fleetd.model.telemetry import GpuSample, Telemetry
 from fleetd.ports.desk import AlertsTaken as AlertsTaken
 from fleetd.ports.desk import DeskDoor as DeskDoor
 from fleetd.ports.desk import Peer as Peer
@@ -269,8 +269,8 @@ class AgentDoor(Protocol):
         Raises StoreError (the stream is then closed and the agent resends), Refused on a finding for another host.
         """
 
-    async def telemetry_received(self, host: HostName, samples: Sequence[GpuSample]) -> None:
-        """Keep the latest samples; never fails."""
+    async def telemetry_received(self, host: HostName, telemetry: Telemetry) -> None:
+        """Keep the latest telemetry; never fails, and waits for nothing."""
 
     async def power_asked(self, host: HostName, ask: Ask) -> Answer | None:
         """Answer a host's question for power; None: a later question of it has been answered. Never fails."""

@@ -1,6 +1,6 @@
 """What keeps the controller's ledger, and whose turn it is to write it."""
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Protocol
 
 from fleetd.model.fact import Beginning, Fact, FactQuery
@@ -54,8 +54,8 @@ class Store(Protocol):
         All or nothing. Raises StoreError.
         """
 
-    def finding_known(self, finding: FindingId) -> bool:
-        """Whether a finding with this id was ever committed. Raises StoreError."""
+    def findings_known(self, ids: Collection[FindingId]) -> frozenset[FindingId]:
+        """Those of the findings that were ever committed and are not pruned yet. Raises StoreError."""
 
     def finish_order(self, order: OrderId, result: str) -> None:
         """Mark an order as carried out; idempotent. Raises StoreError."""

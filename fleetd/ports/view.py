@@ -8,8 +8,9 @@ from fleetd.model.fleet import AreaKey
 from fleetd.model.host import Host
 from fleetd.model.ids import GpuId, HostName
 from fleetd.model.journal import JournalEntry
+from fleetd.model.telemetry import VITALS
 
-WINDOW_METRICS = ("power_watts", "temperature_celsius", "sm_clock_hertz", "utilization_ratio")
+WINDOW_METRICS = VITALS
 """Of the metric catalogue: what a short window is kept of."""
 
 

@@ -15,7 +15,7 @@ from fleetd.model.host import Hello
 from fleetd.model.ids import HostName, SpoolId
 from fleetd.model.order import RecallBurnin, RunBurnin
 from fleetd.model.power_lease import Ask, Grant, NoGrant
-from fleetd.model.telemetry import GpuSample
+from fleetd.model.telemetry import GpuSample, Telemetry
 from fleetd.ports import AgentDoor, Clock, Peer, PortError, PowerLine, Refused, Spool, StoreError, UplinkError
 from fleetd.sim.life import Killed, Life
 from fleetd.sim.wire import Ack, Confirmed, Connection, Greeting, Numbered, Up, Weather, Welcome
@@ -140,7 +140,7 @@ async def _take(message: Up, connection: Connection, door: AgentDoor, host: Host
         case Confirmed():
             await door.order_confirmed(host, message.order_id, message.refused)
         case tuple():
-            await door.telemetry_received(host, message)
+            await door.telemetry_received(host, Telemetry.of(message))
         case Ask():
             if (answer := await door.power_asked(host, message)) is not None:
                 connection.down.send(answer)

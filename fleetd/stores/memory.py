@@ -1,6 +1,6 @@
 """The ledger in memory: the reference that the contract tests hold the databases against."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from functools import partial
 
 from fleetd.model.event import FindingReceived, IncidentClosed, JobEnded
@@ -84,9 +84,9 @@ class MemoryStore:
             for order in entry.orders:
                 self._orders.setdefault(order.id, OrderRecord(order=order, done=False, result=""))
 
-    def finding_known(self, finding: FindingId) -> bool:
-        """Whether the finding was ever committed."""
-        return finding in self._findings
+    def findings_known(self, ids: Collection[FindingId]) -> frozenset[FindingId]:
+        """Return those of the findings that were ever committed."""
+        return frozenset(finding for finding in ids if finding in self._findings)
 
     def finish_order(self, order: OrderId, result: str) -> None:
         """Mark an order as carried out; the first result stays."""

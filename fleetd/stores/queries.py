@@ -1,7 +1,7 @@
 """What the ledger is asked and told, in SQL that SQLite and PostgreSQL both understand."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import AbstractContextManager
 from functools import partial
 
@@ -97,11 +97,14 @@ class Queries(ABC):
                 rows.add(entry)
             rows.write(connection)
 
-    def finding_known(self, finding: FindingId) -> bool:
-        """Whether the finding was committed and is not pruned yet. Raises StoreError."""
+    def findings_known(self, ids: Collection[FindingId]) -> frozenset[FindingId]:
+        """Return those of the findings that were committed and are not pruned yet. Raises StoreError."""
+        asked, known = sorted(set(ids)), set[FindingId]()
         with self._guarded() as connection:
-            query = sa.select(sa.literal(1)).where(findings.c.id == finding)
-            return connection.execute(query).scalar() is not None
+            for start in range(0, len(asked), _NAMES_AT_ONCE):
+                some = findings.c.id.in_(asked[start : start + _NAMES_AT_ONCE])
+                known.update(map(FindingId, connection.execute(sa.select(findings.c.id).where(some)).scalars()))
+        return frozenset(known)
 
     def finish_order(self, order: OrderId, result: str) -> None:
         """Mark an order as carried out; the first result stays. Raises StoreError."""

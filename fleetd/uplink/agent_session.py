@@ -14,10 +14,11 @@ from fleetd.pb.v1 import agent_pb2
 from fleetd.ports import AgentDoor, Clock, Peer, UplinkError
 from fleetd.uplink.buckets import Buckets
 from fleetd.uplink.channel import END_OF_STREAM
-from fleetd.uplink.codec import agent_order_to_pb, spooled_from_pb, telemetry_from_pb
+from fleetd.uplink.codec import agent_order_to_pb, spooled_from_pb
 from fleetd.uplink.config import ServerConfig
 from fleetd.uplink.doors import DoorCalls
 from fleetd.uplink.power_codec import answer_to_pb, ask_from_pb
+from fleetd.uplink.telemetry_codec import telemetry_taken
 from fleetd.uplink.tls import certificate_of
 from fleetd.uplink.validity import validity_of
 from fleetd.uplink.wire import CodecError, clean, name, text
@@ -109,6 +110,7 @@ class Session:
         self._clock = clock
         self._pace = Buckets(config.agent_messages_per_second, elapsed_s=clock.elapsed_s)
         self._write_lock = asyncio.Lock()
+        self._telemetry_seen = False
         self._last_words: asyncio.Future[agent_pb2.ControllerMessage] = asyncio.get_running_loop().create_future()
         self.ended = asyncio.Event()
         """No call of the door runs for this session any more."""
@@ -146,7 +148,10 @@ class Session:
         while (message := await read(self._context)) is not None:
             while wait_s := self._pace.take(""):  # it is read on later: until then the agent's line is full
                 await self._clock.sleep_s(wait_s)
-            await _undivided(self._handle(message))
+            if message.HasField("telemetry"):  # by far the most; the door waits for nothing then: no task to guard it
+                await self._take(message.telemetry)
+            else:
+                await _undivided(self._handle(message))
 
     async def _leave_when_it_ends(self) -> None:
         """End the session with the certificate that it began with; the agent comes back with what it has by then."""
@@ -166,6 +171,12 @@ class Session:
         last_seq = await self._calls.run(self._door.hello(peer, self._hello, self._spool))
         await self._write(agent_pb2.ControllerMessage(welcome=agent_pb2.Welcome(last_seq=last_seq)))
 
+    async def _take(self, telemetry: agent_pb2.Telemetry) -> None:
+        # The first of a session is looked at whole: who gets the protocol wrong is told so at once.
+        taken = telemetry_taken(telemetry, self._hello.host, whole=not self._telemetry_seen)
+        self._telemetry_seen = True
+        await self._door.telemetry_received(self._hello.host, taken)
+
     async def _handle(self, message: agent_pb2.AgentMessage) -> None:
         host = self._hello.host
         match message.WhichOneof("kind"):
@@ -173,8 +184,6 @@ class Session:
                 spooled = spooled_from_pb(message.finding)
                 stored = await self._calls.run(self._door.finding(host, self._spool, spooled.seq, spooled.finding))
                 await self._write(agent_pb2.ControllerMessage(ack=agent_pb2.Ack(seq=stored)))
-            case "telemetry":
-                await self._calls.run(self._door.telemetry_received(host, telemetry_from_pb(message.telemetry)))
             case "order_confirmed":
                 confirmed = message.order_confirmed
                 order_id = OrderId(name(confirmed.order_id, "order_confirmed order_id"))

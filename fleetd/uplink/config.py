@@ -9,6 +9,12 @@ from ipaddress import ip_address
 
 from fleetd.ports import UplinkError
 
+HELLO_PATIENCE = 2
+"""So many times `answer_seconds` has a controller from the beginning of a connection to its answer to the hello.
+
+The whole fleet may be coming back: who goes away half-way comes back to the end of the queue, and what was done for him
+is lost. 5,000 agents at once that waited for 10 s were all served after twice the time of those that wait for 20 s.
+"""
 KEEPALIVE_SECONDS = 30.0
 KEEPALIVE_ANSWER_SECONDS = 10.0
 """A line without traffic is tried after the first time; one that does not answer within the second is dead."""
@@ -105,7 +111,8 @@ class UplinkConfig:
     """Plain text; loopback addresses only."""
     telemetry_interval_seconds: float = 10.0
     answer_seconds: float = 10.0
-    """How long the controller may take to answer the hello, and to acknowledge a finding: then it is tried anew."""
+    """How long the controller may take to acknowledge a finding; for its answer to the hello it has `HELLO_PATIENCE`
+    times as long. Then it is tried anew."""
     retry_first_seconds: float = 0.5
     retry_max_seconds: float = 30.0
     """The wait after every controller was tried doubles from the first to the maximum, and is drawn from its upper
@@ -137,7 +144,7 @@ class UplinkConfig:
     def slowest_return_seconds(self) -> float:
         """How long an agent may need at most after a short break: to see it, for its longest wait, for the answer."""
         seen = KEEPALIVE_SECONDS + KEEPALIVE_ANSWER_SECONDS
-        answers = self.answer_seconds * len(self.addresses)
+        answers = HELLO_PATIENCE * self.answer_seconds * len(self.addresses)
         return seen + max(self.retry_max_seconds, self.refused_seconds) + answers
 
     @property

@@ -14,7 +14,7 @@ from fleetd.model.telemetry import GpuSample
 from fleetd.pb.v1 import agent_pb2
 from fleetd.ports import Clock, PowerLine, Refused, Spool, UplinkError
 from fleetd.uplink.codec import recall_from_pb, run_burnin_from_pb, spooled_to_pb, telemetry_to_pb
-from fleetd.uplink.config import UplinkConfig
+from fleetd.uplink.config import HELLO_PATIENCE, UplinkConfig
 from fleetd.uplink.hello_codec import hello_to_pb
 from fleetd.uplink.power_codec import ask_to_pb, grant_from_pb, no_grant_from_pb
 from fleetd.uplink.wire import CodecError, clean, finite, name, text, unsigned
@@ -61,7 +61,8 @@ class AgentStream:
         self._config = config
         self._clock = clock
         self._write_lock = asyncio.Lock()
-        self._patience = asyncio.timeout(config.answer_seconds)
+        self._patient_s = HELLO_PATIENCE * config.answer_seconds
+        self._patience = asyncio.timeout(self._patient_s)
         self._in_flight: deque[int] = deque()  # at most WINDOW sequence numbers
         self._sent_seq = 0
         self._room = asyncio.Event()
@@ -76,6 +77,7 @@ class AgentStream:
             async with self._patience:
                 last_seq = self._sent_seq = await self._say_hello()
                 self._patience.reschedule(None)
+                self._patient_s = self._config.answer_seconds
                 self._agent.spool.acknowledge(last_seq)
                 self._agent.on_welcome()
                 loops = [self._receive(), self._send_findings(last_seq), self._send_telemetry()]
@@ -84,7 +86,7 @@ class AgentStream:
                 await self._until_one_ends(*(asyncio.create_task(loop) for loop in loops))
         except TimeoutError as error:
             raise UplinkError(
-                f"the controller at {self._config.address} has not answered for {self._config.answer_seconds:g} s"
+                f"the controller at {self._config.address} has not answered for {self._patient_s:g} s"
             ) from error
         raise UplinkError(f"the controller at {self._config.address} ended the stream")
 
@@ -151,7 +153,7 @@ class AgentStream:
     def _expect_ack(self) -> None:
         """Give the controller its time for the oldest finding on its way, if there is one."""
         now = asyncio.get_running_loop().time()
-        self._patience.reschedule(now + self._config.answer_seconds if self._in_flight else None)
+        self._patience.reschedule(now + self._patient_s if self._in_flight else None)
 
     async def _take(self, pb: agent_pb2.RunBurnin) -> None:
         order_id = name(pb.id, "order id")

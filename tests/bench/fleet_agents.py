@@ -14,6 +14,7 @@ import asyncio
 import json
 import random
 import resource
+import socket
 import sys
 import time
 from dataclasses import fields
@@ -31,12 +32,13 @@ from fleetd.pb.v1.agent_pb2_grpc import AgentLinkStub
 from fleetd.ports import Spooled
 from fleetd.uplink.channel import open_channel
 from fleetd.uplink.codec import spooled_to_pb, telemetry_to_pb
-from fleetd.uplink.config import TlsFiles, UplinkConfig
+from fleetd.uplink.config import HELLO_PATIENCE, TlsFiles, UplinkConfig
 from fleetd.uplink.hello_codec import hello_to_pb
 
 GPUS, TELEMETRY_S = 8, 10.0
 READY_WITHIN_S, DRAINED_WITHIN_S = 600.0, 120.0
-CONNECT_EVERY_S = 0.01
+CONNECT_EVERY_S = 0.04
+KNOCK_EVERY_S = 1.0
 RETRY = UplinkConfig(insecure=True)
 """The real agent's waits."""
 
@@ -46,10 +48,33 @@ def host_name(number: int) -> HostName:
     return HostName(f"host-{number:05d}")
 
 
+class Port:
+    """Whether anybody listens, for all agents of this process: an attempt at a dead port is then cheap.
+
+    On a fleet each host pays for its own attempts. Here they would take both cores from the controller that starts.
+    """
+
+    def __init__(self, address: str) -> None:
+        host, _, port = address.rpartition(":")
+        self._where = (host, int(port))
+        self._open_until_s = 0.0
+
+    def is_dead(self) -> bool:
+        """Knock, unless somebody has answered just now."""
+        if time.perf_counter() < self._open_until_s:
+            return False
+        with socket.socket() as knock:
+            dead = knock.connect_ex(self._where) != 0
+        if not dead:
+            self._open_until_s = time.perf_counter() + KNOCK_EVERY_S
+        return dead
+
+
 class Agent:
     """One stream, and what it has to say on it."""
 
-    def __init__(self, number: int, address: str, pki: Path | None) -> None:
+    def __init__(self, number: int, port: Port, address: str, pki: Path | None) -> None:
+        self._port = port
         self.host = host_name(number)
         self._gpus = tuple(
             Gpu(gpu=GpuId(f"GPU-{number:06x}-{i}"), index=i, vendor="sim", sku="H200", pci_address=f"0000:{i:02x}:00.0")
@@ -61,11 +86,17 @@ class Agent:
         self._tls = None if stem is None else TlsFiles(ca=f"{pki}/ca.crt", cert=f"{stem}.crt", key=f"{stem}.key")
         self._rng = random.Random(number)  # noqa: S311 - a load, not a secret
         self._call: Any = None
+        self._welcome = False
+        self._patience = asyncio.timeout(None)
         self._writing = asyncio.Lock()
         self._seq = 0
         self._waiting: dict[int, tuple[agent_pb2.AgentMessage, float]] = {}
         self.latencies_s: list[float] = []
         self.qualified = asyncio.Event()
+        """Its burn-in has ended, and the controller has acknowledged that: nothing of it is under way any more."""
+        self._burned = False
+        self.attempts = 0
+        """Connections begun; and `connects`, those that were welcomed."""
         self.connects = 0
         self._telemetry = agent_pb2.AgentMessage(telemetry=telemetry_to_pb(self._samples()))
 
@@ -84,13 +115,15 @@ class Agent:
         failures = 0
         while True:
             connects = self.connects
+            self.attempts += 1
             try:
-                channel = open_channel(self._address, self._tls, receive_max_bytes=1 << 20)
-                async with channel:
-                    await self._serve(AgentLinkStub(channel))
-            except (grpc.aio.AioRpcError, grpc.aio.BaseError, asyncio.InvalidStateError):
+                if not self._port.is_dead():
+                    channel = open_channel(self._address, self._tls, receive_max_bytes=1 << 20)
+                    async with channel, asyncio.timeout(HELLO_PATIENCE * RETRY.answer_seconds) as self._patience:
+                        await self._serve(AgentLinkStub(channel))
+            except (grpc.aio.AioRpcError, grpc.aio.BaseError, asyncio.InvalidStateError, TimeoutError):
                 pass
-            self._call = None
+            self._call, self._welcome = None, False
             failures = 1 if self.connects > connects else failures + 1
             wait_s = min(RETRY.retry_max_seconds, RETRY.retry_first_seconds * 2 ** min(failures - 1, 30))
             await asyncio.sleep(wait_s * self._rng.uniform(0.5, 1.0))
@@ -113,6 +146,7 @@ class Agent:
         if welcome.WhichOneof("kind") != "welcome":
             raise RuntimeError(f"{self.host}: {welcome}")
         self.connects += 1
+        self._welcome = True
         self._acknowledged(welcome.welcome.last_seq)
         async with self._writing:  # in order: a later one before an earlier one would be taken for its repeat
             self._call = call
@@ -131,6 +165,15 @@ class Agent:
         now_s = time.perf_counter()
         for known in [known for known in self._waiting if known <= seq]:
             self.latencies_s.append(now_s - self._waiting.pop(known)[1])
+        self._expect_ack()
+        if self._burned and not self._waiting:
+            self.qualified.set()
+
+    def _expect_ack(self) -> None:
+        """Be as patient as the real agent: a controller that does not acknowledge the next finding is left."""
+        if self._welcome and not self._patience.expired():
+            until_s = asyncio.get_running_loop().time() + RETRY.answer_seconds
+            self._patience.reschedule(until_s if self._waiting else None)
 
     async def _write(self, message: agent_pb2.AgentMessage) -> None:
         try:
@@ -156,8 +199,8 @@ class Agent:
             vote_key="",
             culprits=(),
         )
+        self._burned = True
         await self._send(ended)
-        self.qualified.set()
 
     async def find(self) -> None:
         """See an error of the host, and tell it."""
@@ -180,6 +223,8 @@ class Agent:
         self._seq += 1
         message = agent_pb2.AgentMessage(finding=spooled_to_pb(Spooled(seq=self._seq, finding=finding)))
         self._waiting[self._seq] = (message, time.perf_counter())
+        if len(self._waiting) == 1:
+            self._expect_ack()
         await self._write(message)
 
     async def tell_telemetry(self) -> None:
@@ -203,7 +248,8 @@ def say(**answer: Any) -> None:
 async def work(address: str, first: int, count: int, pki: Path | None) -> None:
     """Bring the agents up, then do as standard input says."""
     rng = random.Random(first)  # noqa: S311 - a load, not a secret
-    agents = [Agent(first + n, address, pki) for n in range(count)]
+    port = Port(address)
+    agents = [Agent(first + n, port, address, pki) for n in range(count)]
     tasks = []
     for agent in agents:
         tasks.append(asyncio.create_task(agent.run()))
@@ -224,6 +270,7 @@ async def work(address: str, first: int, count: int, pki: Path | None) -> None:
             unacknowledged=sum(agent.waiting for agent in agents),
             made=sum(agent.made for agent in agents),
             connects=sum(agent.connects for agent in agents),
+            attempts=sum(agent.attempts for agent in agents),
         )
     for task in tasks:
         task.cancel()

@@ -244,10 +244,16 @@ def test_the_same_finding_and_order_count_once(store: Store) -> None:
     store.commit([_entry(_received(_burnin()), QUARANTINE, seq=1)])
     store.finish_order(QUARANTINE.id, "done")
     store.commit([_entry(_received(_burnin()), QUARANTINE, seq=2)])
-    assert store.finding_known(FindingId("f1"))
-    assert not store.finding_known(FindingId("f2"))
+    assert store.findings_known([FindingId("f1"), FindingId("f2"), FindingId("f1")]) == {"f1"}
+    assert store.findings_known([]) == frozenset()
     assert store.findings(HostName("h01"), limit=10) == (_burnin(),)
     assert store.load().open_orders == ()
+
+
+def test_many_findings_are_asked_for_at_once(store: Store) -> None:
+    ids = [FindingId(f"f{n}") for n in range(1203)]
+    store.commit([_entry(_received(_burnin(n)), seq=seq) for seq, n in enumerate(ids[::3], 1)])
+    assert store.findings_known(ids) == set(ids[::3])
 
 
 def test_newest_first_and_limits(store: Store) -> None:

@@ -15,7 +15,7 @@ from fleetd.model.fleet import IncidentKind
 from fleetd.model.host import Gpu, Hello, Host, Lifecycle
 from fleetd.model.ids import BootId, GpuId, HostName
 from fleetd.model.order import FleetOrder
-from fleetd.model.telemetry import GpuSample
+from fleetd.model.telemetry import GpuSample, Telemetry
 from fleetd.ports import Receipt, Standing
 from fleetd.stores.memory import MemoryStore
 
@@ -77,7 +77,7 @@ class Scene:
             dispatcher=self.dispatcher,
             on_host=lambda host: self.watch.host_changed(host),  # noqa: PLW0108 - the watch is made after it
         )
-        self.telemetry: dict[HostName, tuple[GpuSample, ...]] = {}
+        self.telemetry: dict[HostName, Telemetry] = {}
         self.watch = Watch(judge=self.judge, dispatcher=self.dispatcher, telemetry=self.telemetry, clock=self.clock)
         self.dispatcher.on_session = self.watch.session_changed
 
@@ -247,7 +247,7 @@ def test_a_slow_gpu_is_found_after_enough_looks() -> None:
         for name in names:
             host = replace(s.host(name), state=Lifecycle.HEALTHY, pending=None)
             s.judge._hosts[host.name] = host
-            s.telemetry[host.name] = tuple(
+            s.telemetry[host.name] = Telemetry.of(
                 GpuSample(
                     gpu=gpu.gpu,
                     at_s=0.0,

@@ -2,7 +2,7 @@
 
 import asyncio
 import random
-from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
+from collections.abc import AsyncIterator, Callable, Coroutine
 from typing import Any
 
 import pytest
@@ -12,7 +12,7 @@ from fleetd.model.host import Hello
 from fleetd.model.ids import BootId, FindingId, HostName, OrderId, SpoolId
 from fleetd.model.order import AgentOrder, RecallBurnin, RunBurnin
 from fleetd.model.power_lease import Answer, Ask, NoGrant
-from fleetd.model.telemetry import GpuSample
+from fleetd.model.telemetry import Telemetry
 from fleetd.ports import Peer, PowerLine, Refused
 from fleetd.sim.clock import SimClock
 from fleetd.sim.disk import File, SimSpool
@@ -71,8 +71,8 @@ class Door:
         self.stored = max(self.stored, seq)
         return self.stored
 
-    async def telemetry_received(self, host: HostName, samples: Sequence[GpuSample]) -> None:
-        raise AssertionError(f"{host} sampled nothing, and sends {samples}")
+    async def telemetry_received(self, host: HostName, telemetry: Telemetry) -> None:
+        raise AssertionError(f"{host} sampled nothing, and sends {telemetry}")
 
     async def power_asked(self, host: HostName, ask: Ask) -> Answer | None:
         assert host == H1

@@ -90,7 +90,7 @@ def test_while_the_disk_is_full_nothing_is_acknowledged_and_nothing_is_lost_afte
         assert [log["event"] for log in logs] == ["the ledger refused; nothing was decided"] * 3
         assert controller.judge.store_errors_total == 3
         assert controller.judge.hosts[H1].state is Lifecycle.QUALIFYING
-        assert not store.finding_known(finding.id)
+        assert not store.findings_known([finding.id])
         disk.room(None)
         assert await controller.intake.finding(H1, spool, 1, finding) == 1
         assert controller.judge.hosts[H1].state is Lifecycle.QUARANTINED

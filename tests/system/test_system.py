@@ -36,6 +36,19 @@ def test_clocks_and_sleep() -> None:
     asyncio.run(case())
 
 
+def test_what_is_there_is_left_alone_by_the_collector_and_what_comes_is_not() -> None:
+    script = (
+        "import gc, weakref; from fleetd.system import GC_THRESHOLDS, few_full_collections\n"
+        "few_full_collections()\n"
+        "assert gc.get_threshold() == GC_THRESHOLDS and gc.get_freeze_count() > 1000 and gc.isenabled()\n"
+        "class Ring: pass\n"
+        "ring = Ring(); ring.me = ring; gone = weakref.ref(ring); del ring\n"
+        "kept = [[] for _ in range(2 * GC_THRESHOLDS[0])]\n"
+        "assert gone() is None"
+    )
+    subprocess.run([sys.executable, "-c", script], check=True, timeout=60)
+
+
 def test_entropy_differs_each_time() -> None:
     assert entropy().getrandbits(64) != entropy().getrandbits(64)
 

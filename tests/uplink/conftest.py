@@ -25,7 +25,7 @@ from fleetd.model.host import Gpu, Hello, Host, Lifecycle
 from fleetd.model.ids import BootId, FindingId, GpuId, HostName, OrderId, SpoolId
 from fleetd.model.order import AgentOrder, Drain, RecallBurnin, RunBurnin
 from fleetd.model.power_lease import Answer, AreaUse, Ask, HostUse, NoGrant, PowerUse
-from fleetd.model.telemetry import GpuSample
+from fleetd.model.telemetry import GpuSample, Telemetry
 from fleetd.ports import AlertsTaken, Clock, IdentityDoor, Peer, PowerLine, Refused, StoreError
 from fleetd.system import RealClock
 from fleetd.uplink.certificate import base, leaf
@@ -48,6 +48,7 @@ class FakeAgentDoor:
         self.stored: dict[SpoolId, list[tuple[int, Finding]]] = {}
         self.repeats: list[int] = []
         self.samples: dict[HostName, tuple[GpuSample, ...]] = {}
+        self.telemetries: list[Telemetry] = []
         self.confirmed: list[tuple[OrderId, str]] = []
         self.to_send: list[AgentOrder] = []
         self.asks: list[tuple[HostName, Ask]] = []
@@ -55,6 +56,7 @@ class FakeAgentDoor:
         self.refuse = ""
         self.fail_next_finding = False
         self.hold_findings: asyncio.Event | None = None
+        self.hold_hellos: asyncio.Event | None = None
         self.changed = asyncio.Condition()
         self.open_order_streams = 0
 
@@ -72,6 +74,8 @@ class FakeAgentDoor:
     async def hello(self, peer: Peer, hello: Hello, spool: SpoolId) -> int:
         if self.refuse:
             raise Refused(self.refuse)
+        if self.hold_hellos is not None:
+            await self.hold_hellos.wait()
         self.hellos.append((peer, hello, spool))
         await self._tell()
         return max((seq for seq, _ in self.stored.get(spool, [])), default=0)
@@ -92,8 +96,9 @@ class FakeAgentDoor:
         await self._tell()
         return max(known for known, _ in rows)
 
-    async def telemetry_received(self, host: HostName, samples: Sequence[GpuSample]) -> None:
-        self.samples[host] = tuple(samples)
+    async def telemetry_received(self, host: HostName, telemetry: Telemetry) -> None:
+        self.samples[host] = telemetry.whole()
+        self.telemetries.append(telemetry)
         await self._tell()
 
     async def power_asked(self, host: HostName, ask: Ask) -> Answer | None:

@@ -212,6 +212,20 @@ def test_a_controller_that_never_answers_is_left(play: Any, make: Any) -> None:
     play(scenario)
 
 
+def test_a_hello_is_waited_for_longer_and_then_the_controller_is_left(play: Any, make: Any) -> None:
+    async def scenario(bench: Any) -> None:
+        bench.door.hold_hellos = asyncio.Event()
+        async with bench.server() as server:
+            uplink = bench.uplink(server.port, answer_seconds=0.3)
+            async with bench.agent(uplink, bench.spool()):
+                await make.eventually(lambda: "has not answered for 0.6 s" in uplink.last_error)
+                assert not uplink.connected
+                bench.door.hold_hellos.set()
+                await make.eventually(lambda: uplink.connected)
+
+    play(scenario)
+
+
 def test_a_port_in_use_is_one_line(play: Any) -> None:
     async def scenario(bench: Any) -> None:
         async with bench.server() as server:

@@ -21,6 +21,7 @@ from fleetd.controller.controller import Controller
 from fleetd.core import alerts
 from fleetd.model.event import FindingReceived
 from fleetd.model.host import Host, Lifecycle
+from fleetd.model.telemetry import Telemetry
 from fleetd.ports import Peer, Refused
 from fleetd.system import RealClock, run_blocking, setup_logging, stop_on_signals
 from fleetd.web.app import make_app
@@ -82,7 +83,7 @@ async def life(controller: Controller, count: int, rng: random.Random, clock: Re
                 controller.dispatcher.on_session(name, True)  # noqa: FBT003
         for name in {name_of(n) for n in (*range(min(20, count)), *(rng.randrange(count) for _ in range(20)))}:
             await controller.intake.telemetry_received(
-                name, samples_of(controller.judge.hosts[name], at_s=now_s, rng=rng)
+                name, Telemetry.of(samples_of(controller.judge.hosts[name], at_s=now_s, rng=rng))
             )
         if number % 3 == 0:
             host = controller.judge.hosts[name_of(rng.randrange(count))]
@@ -115,7 +116,7 @@ async def main() -> None:
             if host.name < name_of(20):
                 for back in range(60, 0, -1):
                     readings = samples_of(host, at_s=clock.wall_s() - 10 * back, rng=rng)
-                    await controller.intake.telemetry_received(host.name, readings)
+                    await controller.intake.telemetry_received(host.name, Telemetry.of(readings))
         bug: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         config = WebConfig(listen=f"127.0.0.1:{asked.port}", insecure=True, tokens=asked.tokens)
 

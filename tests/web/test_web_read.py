@@ -14,6 +14,7 @@ import pytest
 from fleetd.model.event import FindingReceived
 from fleetd.model.host import Host, Lifecycle, Place
 from fleetd.model.ids import HostName
+from fleetd.model.telemetry import Telemetry
 from fleetd.ports import Peer
 from tests.web.conftest import NOW_S, Site, site
 from tests.web.made import fault_of, host_of, samples_of, xid_of
@@ -151,7 +152,7 @@ def test_a_hosts_tag_holds_until_it_or_its_readings_change(play: Play, tmp_path:
             assert (await viewer.get(path, headers={"If-None-Match": tag})).status_code == 304
             host = here.controller.judge.hosts[HostName("h00001")]
             readings = samples_of(host, at_s=NOW_S, rng=RNG)
-            await here.controller.intake.telemetry_received(host.name, readings)
+            await here.controller.intake.telemetry_received(host.name, Telemetry.of(readings))
             answer = await viewer.get(path, headers={"If-None-Match": tag})
             assert answer.status_code == 200
             assert answer.json()["samples"][0]["power_watts"] == readings[0].power_watts
@@ -168,7 +169,7 @@ def test_a_host_is_told_with_its_findings_its_story_and_its_readings(play: Play,
                 await judge.submit(FindingReceived(host=host.name, finding=finding))
             for back in (2, 1, 0):
                 readings = samples_of(host, at_s=NOW_S - 10 * back, rng=RNG)
-                await intake.telemetry_received(host.name, readings)
+                await intake.telemetry_received(host.name, Telemetry.of(readings))
             told = await _ok(viewer, "/api/v1/hosts/h00001")
             assert told["host"]["state"] == "quarantined"
             assert [f["id"] for f in told["findings"]] == ["h00001-burnin-0", "h00001-xid-0"]
