@@ -333,6 +333,26 @@ def test_who_rests_makes_room_for_who_asks(play: Play, tmp_path: Path) -> None:
     play(scene())
 
 
+def test_who_rests_after_an_answer_makes_room_too_and_one_that_asks_stays(play: Play, tmp_path: Path) -> None:
+    async def scene() -> None:
+        async with serving(tmp_path, connections_max=4) as (here, server):
+            _reader, busy = await _ask(server, here, "/api/v1/events")
+            while not here.app.streams.open:
+                await asyncio.wait([asyncio.ensure_future(RealClock().sleep_s(0.005))])
+            rested = []
+            for _ in range(6):
+                reader, writer = await asyncio.open_connection("127.0.0.1", server.port)
+                writer.write(b"GET /healthz HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n")
+                assert b"200 OK" in await reader.readuntil(b"ok\n")
+                rested.append((reader, writer))
+            assert [await _until_cut(reader) for reader, _writer in rested[:3]] == [b""] * 3
+            assert here.app.streams.open == 1
+            for writer in (busy, *(writer for _reader, writer in rested)):
+                writer.close()
+
+    play(scene())
+
+
 def test_only_so_many_are_served_at_once(play: Play, tmp_path: Path) -> None:
     async def scene() -> None:
         async with serving(tmp_path, connections_max=3) as (here, server):
