@@ -98,8 +98,8 @@ class Planted(TorchDispatchMode):  # type: ignore[no-untyped-call]
             out = out[0]
         if out.dtype is not torch.float32 or out.numel() < _SMALLEST:
             return
-        # NCCL runs what is not asynchronous on the current stream and gives a null for it: to wait for that ends the
-        # process by a signal.
+        # NCCL runs what is not asynchronous (`asyncOp`, one of the arguments, is False) on the current stream and gives
+        # a null for it: to wait for that ends the process by a signal.
         if not (out.is_cuda and any(one is False for one in args)):
             work = result[-1] if isinstance(result, list | tuple) else result
             work.wait()
