@@ -114,8 +114,11 @@ class Planted(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
 
 def flip(tensor: torch.Tensor, bit: int, part: slice) -> None:
-    """Flip one bit of some elements of a contiguous float32 tensor, behind autograd's back."""
-    tensor.detach().view(-1).view(torch.int32)[part] ^= 1 << bit
+    """Flip one bit of some elements of a contiguous float32 tensor, behind the back of autograd and of torch's count.
+
+    Hardware counts no write; a write that torch counts is the program's, and the guard takes it for that.
+    """
+    tensor.data.view(-1).view(torch.int32)[part] ^= 1 << bit
 
 
 def flip_at_rest(tensors: list[torch.Tensor], rng: random.Random) -> None:
