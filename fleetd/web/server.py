@@ -43,7 +43,7 @@ class _Protocol(H11Protocol):
 
     Uvicorn waits for ever for a head that comes byte by byte, and for a reader that takes nothing of what was sent. And
     it turns whoever comes away when there are too many, though most of them may ask for nothing: here the one that has
-    rested longest makes room.
+    rested longest makes room, if possible one that has heard its whole answer.
     """
 
     _head: asyncio.TimerHandle | None = None
@@ -63,7 +63,8 @@ class _Protocol(H11Protocol):
         self.app_state = {**self.app_state, **_certificate(shown), "hang_up": transport.abort}
         resting = self._settings.resting
         if resting and self.limit_concurrency is not None and len(self.connections) >= self.limit_concurrency:
-            longest = next(iter(resting))
+            heard_all = (one for one in resting if not _unsent(one.transport))
+            longest = next(heard_all, None) or next(iter(resting))  # who reads nothing keeps nobody out
             del resting[longest]  # now: the next one may come before this one's `connection_lost`
             longest.transport.abort()
         self._await_head()
@@ -100,6 +101,17 @@ class _Protocol(H11Protocol):
         if self._head is not None:
             self._head.cancel()
             self._head = None
+
+
+def _unsent(transport: asyncio.Transport) -> int:
+    """Bytes of an answer that the client has not taken yet, beyond what the kernel holds.
+
+    Under TLS asyncio counts what it has not encrypted only; the rest waits in the connection below, which it keeps to
+    itself. Without that, nothing waits here.
+    """
+    below = getattr(getattr(transport, "_ssl_protocol", None), "_transport", None)
+    encrypted = 0 if below is None else below.get_write_buffer_size()
+    return int(transport.get_write_buffer_size() + encrypted)
 
 
 def _certificate(shown: dict[str, Any]) -> dict[str, Peer | Refused | float | None]:

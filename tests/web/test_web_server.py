@@ -3,6 +3,7 @@
 import asyncio
 import json
 import shutil
+import socket
 import ssl
 from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import asynccontextmanager
@@ -274,9 +275,22 @@ async def _until(there: Callable[[], object]) -> None:
         await asyncio.wait([asyncio.ensure_future(RealClock().sleep_s(0.005))])
 
 
-async def _ask(server: WebServer, here: Site, path: str) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+async def _connect(
+    server: WebServer, tls: ssl.SSLContext | None = None
+) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+    name = None if tls is None else "localhost"
+    return await asyncio.open_connection("127.0.0.1", server.port, limit=1024, ssl=tls, server_hostname=name)
+
+
+async def _ask(
+    server: WebServer, here: Site, path: str, tls: ssl.SSLContext | None = None
+) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
     """Ask, with the smallest buffers, and read nothing."""
-    reader, writer = await asyncio.open_connection("127.0.0.1", server.port, limit=1024)
+    reader, writer = await _connect(server, tls)
+    served = server._server.server_state.connections
+    await _until(lambda: served)
+    for one in served:  # on the loopback the kernel would take megabytes
+        one.transport.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 4096)
     head = f"GET {path} HTTP/1.1\r\nHost: 127.0.0.1\r\nAuthorization: Bearer {here.token['viewer']}\r\n\r\n"
     writer.write(head.encode())
     writer.transport.pause_reading()  # type: ignore[attr-defined]
@@ -349,6 +363,29 @@ def test_who_rests_after_an_answer_makes_room_too_and_one_that_asks_stays(play: 
             assert [await _until_cut(reader) for reader, _writer in rested[:3]] == [b""] * 3
             assert here.app.streams.open == 1
             for writer in (busy, *(writer for _reader, writer in rested)):
+                writer.close()
+
+    play(scene())
+
+
+@pytest.mark.parametrize("secure", [False, True])
+def test_who_still_reads_its_answer_does_not_rest(*, play: Play, tmp_path: Path, pki: Path, secure: bool) -> None:
+    """The application has said all; a browser on a slow line has not heard it yet."""
+
+    async def scene() -> None:
+        more = _tls(pki) if secure else {}
+        async with serving(tmp_path, connections_max=3, hosts=3000, **more) as (here, server):
+            shown = ssl.create_default_context(cafile=f"{pki}/ca.crt") if secure else None
+            reader, slow = await _ask(server, here, "/sd/agents", shown)
+            await _until(lambda: server._server.server_state.total_requests)
+            idle = [await _connect(server, shown) for _ in range(8)]
+            assert [await _until_cut(reader) for reader, _writer in idle[:5]] == [b""] * 5
+            slow.transport.resume_reading()  # type: ignore[attr-defined]
+            head = await reader.readuntil(b"\r\n\r\n")
+            length = int(head.lower().partition(b"content-length: ")[2].partition(b"\r\n")[0])
+            assert length > 1 << 18
+            assert len(json.loads(await reader.readexactly(length))) == 3000
+            for writer in (slow, *(writer for _reader, writer in idle)):
                 writer.close()
 
     play(scene())
