@@ -23,6 +23,9 @@ LOAD_AT_LEAST = 0.5
 SPREAD_AT_LEAST = 0.01
 """Of the median: siblings that agree better than this make no outlier of one that differs by a little."""
 
+Z_MOST = 1e6
+"""No score tells more. A reading without measure, divided by a small spread, is no number that a ledger can keep."""
+
 WATCHED: Mapping[str, int] = {"sm_clock_hertz": -1, "temperature_celsius": 1, "power_watts": 0}
 """Metric → the bad direction: lower, higher, or both."""
 
@@ -90,7 +93,7 @@ def _outliers(metric: str, members: list[tuple[HostName, GpuId, int, float]], z_
             metric=metric,
             value=value,
             median=middle,
-            z=(value - middle) / spread,
+            z=max(-Z_MOST, min((value - middle) / spread, Z_MOST)),
             siblings=len(members) - 1,
         )
         for host, gpu, index, value in members

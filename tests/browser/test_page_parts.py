@@ -61,7 +61,7 @@ def test_every_host_has_a_place_of_its_own_on_the_map(page: Page, sizes: list[An
         ("ratio", [None, 0, 0.5, 1], [ABSENT, "0 %", "50 %", "100 %"]),
         ("count", [None, 0, 10_000, 1_234_567], [ABSENT, "0", "10 000", "1 234 567"]),
         ("span", [None, 0, 61, 600, 7200, 200_000], [ABSENT, "0 s", "61 s", "10 min", "2 h", "2 d"]),
-        ("stamp", [None, 0], [ABSENT, "1970-01-01 00:00:00 Z"]),
+        ("stamp", [None, 0, 1e15], [ABSENT, "1970-01-01 00:00:00 Z", "1000000000000000 s from 1970"]),
     ],
 )
 def test_what_is_absent_is_never_zero(page: Page, name: str, values: list[float | None], written: list[str]) -> None:

@@ -26,6 +26,8 @@ from fleetd.uplink.server import serve
 
 Run = Callable[..., Result]
 SPOOL = SpoolId("s")
+NO_YEAR_S = 1e18
+"""A time that no calendar has; the protocol takes every finite number, and clocks are broken."""
 
 
 async def condemn(controller: Controller, *names: str) -> None:
@@ -39,7 +41,7 @@ async def condemn(controller: Controller, *names: str) -> None:
             id=FindingId(name),
             host=host,
             boot_id=BootId("b1"),
-            at_s=0.0,
+            at_s=0.0 if name == "h01" else NO_YEAR_S,
             why="outvoted",
             order_id=None,
             level="smoke",
@@ -99,7 +101,9 @@ def _run(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Run]:
 def test_a_day_of_an_operator(run: Run) -> None:
     shown = run("budget", "show")
     assert (shown.exit_code, "fleet tripped" in shown.stdout) == (0, True)
-    assert "charged, not held" in run("host", "show", "h02").stdout
+    shown = run("host", "show", "h02").stdout
+    assert "charged, not held" in shown
+    assert "1e+18 s from 1970 finding h02: outvoted" in shown
 
     assert "h01: repairing" in run("host", "repair", "h01", "--reason", "new GPU").stdout
     assert "h01: qualifying" in run("host", "burnin", "h01", "--reason", "new GPU").stdout

@@ -9,7 +9,9 @@ from fleetd.core.outliers import NO_STREAKS, look
 from fleetd.model.event import OutlierFound
 from fleetd.model.host import Gpu, Host, Place
 from fleetd.model.ids import GpuId, HostName
+from fleetd.model.journal import JournalEntry
 from fleetd.model.telemetry import GpuSample
+from fleetd.stores.codec import dump_entry, load_entry
 from tests.core.make_core import Driven, hello
 
 LIMITS = Outliers(z_at_least=6, siblings_at_least=16, in_a_row=3)
@@ -58,6 +60,28 @@ def test_one_that_is_unlike_its_siblings_is_found_once(changes: dict[str, float 
     (found,) = looks(9, **changes)
     assert (found.gpu, found.metric, found.host, found.siblings) == ("G0-0", metric, "h0", 31)
     assert abs(found.z) > 6
+
+
+@pytest.mark.parametrize("huge", [{"temperature_celsius": 1.7e308}, {"power_watts": -1.7e308}])
+def test_a_reading_without_measure_is_found_by_a_score_that_a_ledger_can_keep(huge: dict[str, float | None]) -> None:
+    """JSON has no infinity: an entry of the journal that holds one can never be read again."""
+    rng, streaks, found = random.Random(7), NO_STREAKS, []  # noqa: S311
+    hosts = [host(n) for n in range(4)]
+    # Siblings that differ by next to nothing: the score is divided by a spread below 1.
+    alike = {"sm_clock_hertz": 1.5e9, "temperature_celsius": 20.0, "power_watts": 60.0}
+    for _ in range(LIMITS.in_a_row):
+        view = [
+            (h, tuple(sample(g.gpu, rng, **{**alike, **(huge if g.gpu == "G0-0" else {})}) for g in h.inventory))
+            for h in hosts
+        ]
+        streaks, more = look(streaks, view, LIMITS)
+        found += more
+    (one,) = found
+    assert (one.gpu, one.metric) == ("G0-0", *huge)
+    entry = JournalEntry(
+        at_s=0.0, event=one, host=None, orders=(), withheld=(), refused=False, fleet=None, why="unlike", progress=None
+    )
+    assert load_entry(dump_entry(entry)) == entry
 
 
 @pytest.mark.parametrize(

@@ -58,21 +58,25 @@ function ago(atSeconds) {
   return passed >= 0 ? `${span(passed)} ago` : `in ${span(-passed)}`;
 }
 
+/** A wall time as ISO 8601; null: no calendar has it. Other machines' clocks may say anything. */
+function iso(atSeconds) {
+  const date = new Date(atSeconds * 1000);
+  return Number.isNaN(date.getTime()) ? null : date.toISOString();
+}
+
 /** A wall time to the second, in UTC: what logs and journals of other hosts show. */
 export function stamp(atSeconds) {
-  return given(atSeconds)
-    ? `${new Date(atSeconds * 1000).toISOString().slice(0, 19).replace("T", " ")}\u202fZ`
-    : ABSENT;
+  if (!given(atSeconds)) return ABSENT;
+  const text = iso(atSeconds);
+  return text === null ? `${atSeconds}\u202fs from 1970` : `${text.slice(0, 19).replace("T", " ")}\u202fZ`;
 }
 
 /** A time that keeps telling how long ago it is. */
 export function age(atSeconds) {
   if (!given(atSeconds)) return h("span", {}, ABSENT);
-  return h(
-    "time",
-    { datetime: new Date(atSeconds * 1000).toISOString(), title: stamp(atSeconds), "data-at": atSeconds },
-    ago(atSeconds),
-  );
+  const datetime = iso(atSeconds);
+  if (datetime === null) return h("span", {}, stamp(atSeconds));
+  return h("time", { datetime, title: stamp(atSeconds), "data-at": atSeconds }, ago(atSeconds));
 }
 
 /** Bring all ages in the page up to date. */
