@@ -98,8 +98,8 @@ class Planted(TorchDispatchMode):  # type: ignore[no-untyped-call]
             out = out[0]
         if out.dtype is not torch.float32 or out.numel() < _SMALLEST:
             return
-        # NCCL runs what is not asynchronous on the current stream and gives a null for it: to wait for that ends the
-        # process by a signal.
+        # NCCL runs what is not asynchronous (`asyncOp`, one of the arguments, is False) on the current stream and gives
+        # a null for it: to wait for that ends the process by a signal.
         if not (out.is_cuda and any(one is False for one in args)):
             work = result[-1] if isinstance(result, list | tuple) else result
             work.wait()
@@ -114,8 +114,11 @@ class Planted(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
 
 def flip(tensor: torch.Tensor, bit: int, part: slice) -> None:
-    """Flip one bit of some elements of a contiguous float32 tensor, behind autograd's back."""
-    tensor.detach().view(-1).view(torch.int32)[part] ^= 1 << bit
+    """Flip one bit of some elements of a contiguous float32 tensor, behind the back of autograd and of torch's count.
+
+    Hardware counts no write; a write that torch counts is the program's, and the guard takes it for that.
+    """
+    tensor.data.view(-1).view(torch.int32)[part] ^= 1 << bit
 
 
 def flip_at_rest(tensors: list[torch.Tensor], rng: random.Random) -> None:

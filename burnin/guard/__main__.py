@@ -44,7 +44,10 @@ def parity_command(*, one: Path, other: Path, loss: float, ne: float, json_path:
     found = compare(_run(one), _run(other), loss=loss, ne=ne)
     said = "identical" if found.identical else f"first difference at step {found.first_difference}"
     click.echo(f"{'parity' if found.ok else 'NO parity'}: {found.why}; {said}", err=json_path == "-")
-    _write(json_path, asdict(found))
+    numbers = {
+        name: None if isinstance(one, float) and not math.isfinite(one) else one for name, one in asdict(found).items()
+    }
+    _write(json_path, numbers)  # JSON has no NaN
     return int(ExitCode.GOOD if found.ok else ExitCode.BAD)
 
 

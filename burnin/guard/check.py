@@ -59,6 +59,7 @@ class Checker:
             outcome.unchecked.append(records.unknown)
 
         def prepare() -> Step:
+            replayer.need_repeatable(start, loss)
             after = replayer.inputs(batch, ask.seed)
             expected = standing if ask.standing is None else ask.standing
             original = replayer.prints(loss, records, ask.seed, [standing, expected, before, after])
@@ -246,6 +247,11 @@ class Checker:
             return []
         if len({int(one[0]) for one in self.ranks.gather([int(step.start.accumulated)])} | {0}) > 1:
             outcome.unchecked.append("peers: gradients were accumulated before the step, which only its own rank has")
+            return []
+        told = self.ranks.gather([int(bool(step.start.not_handed_over)), step.start.rest])
+        if len({rest for _, rest in told}) > 1 or any(odd for odd, _ in told):
+            why = step.start.not_handed_over or "the micro-batch is not made as on the other ranks"
+            outcome.unchecked.append(f"peers: {why}")
             return []
         try:
             buffers = step.start.held_buffers if self._replayer.shape.ships_buffers else []

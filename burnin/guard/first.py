@@ -10,7 +10,7 @@ from burnin.guard.hashes import Hasher, Pending
 from burnin.guard.joint import UncheckedError, line_of, together
 from burnin.guard.ranks import GoneError
 from burnin.guard.replay import REPLAY_ERRORS, Print, Replayer, StepFunction
-from burnin.guard.state import Start
+from burnin.guard.state import CHANGES_ITSELF, Start
 from burnin.guard.steady import Steady
 
 
@@ -50,12 +50,12 @@ def first(
     replayer.steady = None
     if why := replayer.shape.why_not():
         return First(fn(batch), again=why)
+
+    def begin() -> tuple[Start, Pending, Pending, Pending]:
+        return replayer.start(batch), replayer.inputs(batch, seed), replayer.standing(seed), replayer.resting(seed)
+
     try:
-        start, before, standing = together(
-            checker.ranks,
-            lambda: (replayer.start(batch), replayer.inputs(batch, seed), replayer.standing(seed)),
-            "keeping the step's start",
-        )
+        start, before, standing, resting = together(checker.ranks, begin, "keeping the step's start")
     except GoneError as error:
         return First(fn(batch), gone=str(error))
     except UncheckedError as error:
@@ -63,6 +63,9 @@ def first(
     allocated = replayer.allocated()
     loss, records = replayer.run(fn, batch, seed)
     found = First(loss)
+    if not _repeatable(found, replayer, checker, start, resting, seed=seed):
+        _note(found, checker)
+        return found
     try:
         together(checker.ranks, lambda: replayer.need_room(allocated), "the preparation of the calibration")
         after = replayer.inputs(batch, seed)
@@ -86,6 +89,25 @@ def first(
         found.off = f"the calibration failed, nothing is checked: {line_of(error)}"
     _note(found, checker)
     return found
+
+
+def _repeatable(
+    found: First, replayer: Replayer, checker: Checker, start: Start, resting: Pending, *, seed: int
+) -> bool:
+    """Whether a replay would leave training as it is; says why not in `found`, on every rank alike."""
+
+    def look() -> None:
+        replayer.need_repeatable(start, found.loss)
+        if replayer.differ(resting, replayer.resting(seed)):  # a write through `.data` is seen by its effect only
+            raise ValueError(CHANGES_ITSELF)
+
+    try:
+        together(checker.ranks, look, "telling whether the step can be repeated")
+    except GoneError as error:
+        found.gone = str(error)
+    except UncheckedError as error:
+        found.off = f"nothing is checked: {error}"
+    return not (found.gone or found.off)
 
 
 def _steady(

@@ -24,6 +24,7 @@ from burnin.guard.report import Ledger, as_dict, as_text
 from burnin.guard.seen import Check
 from burnin.guard.shapes import Shape, shape_of
 from burnin.guard.tell import tell_agent
+from burnin.guard.touch import Touch
 from burnin.keys import derive
 from burnin.spec import FaultClass, GuardFinding
 
@@ -85,8 +86,8 @@ class ReplayGuard:
         self._armed = ""
         self._checks = 0
         self._off = ""
-        self._standing: tuple[int, Pending] | None = None
-        """The step that begins with this state, and the state after the update before it."""
+        self._standing: tuple[int, Pending, Touch] | None = None
+        """The step that begins with this state, the state after the update before it, and who touched it since."""
         self._steady_state = True
         if hasattr(optimizer, "register_step_post_hook"):
             optimizer.register_step_post_hook(self._updated)
@@ -205,7 +206,7 @@ class ReplayGuard:
             peers=world > 1 and not rest,
             exact=not rest,
             by=1 if world == 1 else 1 + turn % (world - 1),
-            standing=self._expected(number) if self._steady_state else None,
+            standing=self._untouched(number) if self._steady_state else None,
         )
         self._standing = None
         outcome = self._checker.check(fn, batch, ask)
@@ -258,13 +259,21 @@ class ReplayGuard:
         near = number == self.config.calibrate_at or (number % self.config.every == 0 and self.ledger.calibration)
         if near and not self._off and self._steady_state:
             try:
-                self._standing = number, self._replayer.standing(self._seed(number))
+                pending = self._replayer.standing(self._seed(number))
+                self._standing = number, pending, Touch(self._replayer.at_rest())
             except REPLAY_ERRORS as error:  # out of memory, a device that hangs, state of a kind that has no bytes
                 self.ledger.skip(f"state at rest: {error}")
 
     def _expected(self, number: int) -> Pending | None:
         """What parameters and optimizer state must be before a step; None: there was no update right before it."""
         return self._standing[1] if self._standing is not None and self._standing[0] == number else None
+
+    def _untouched(self, number: int) -> Pending | None:
+        """The same, unless the program has written to it since: what it loads, merges or clips is no memory fault."""
+        if self._standing is not None and self._standing[2].told_of(self._replayer.at_rest()):
+            self.ledger.skip("state at rest: the program changed it between the update and the step")
+            return None
+        return self._expected(number)
 
     def _lost(self, why: str) -> None:
         """Another rank is gone: go on alone where a step can be replayed alone."""

@@ -26,7 +26,8 @@ POLL_TURNS = 1 << 10
 """Looks at the device's event between two looks at the clock."""
 _CPU = -1
 """The ordinal that torch gives what lies on no GPU."""
-_PLAIN = frozenset((torch.Tensor, torch.nn.Parameter))
+PLAIN = frozenset((torch.Tensor, torch.nn.Parameter))
+"""Types whose values lie in memory as they are."""
 _QUANTIZED = frozenset({"qint8", "quint8", "qint32", "quint4x2", "quint2x4"})
 _ODD = frozenset(
     one for name, one in vars(torch).items() if isinstance(one, torch.dtype) and (one.is_complex or name in _QUANTIZED)
@@ -198,7 +199,7 @@ _NOTHING = torch.empty(0, dtype=torch.uint8, device="cpu")
 def _lie_plainly(tensors: Sequence[torch.Tensor]) -> bool:
     """Whether each is a part of this device's memory in one piece, in row-major order from `data_ptr` on."""
     try:
-        return _PLAIN.issuperset(map(type, tensors)) and all(map(torch.Tensor.is_contiguous, tensors))
+        return PLAIN.issuperset(map(type, tensors)) and all(map(torch.Tensor.is_contiguous, tensors))
     except RuntimeError:  # a sparse one, which cannot be asked
         return False
 
@@ -210,7 +211,7 @@ def _hold_plainly(tensors: Sequence[torch.Tensor]) -> bool:
 
 def _dense(tensor: torch.Tensor) -> torch.Tensor:
     """The part that lies here, with its bytes in row-major order from `data_ptr` on; the tensor itself, if it is so."""
-    if type(tensor) not in _PLAIN:
+    if type(tensor) not in PLAIN:
         tensor = local(tensor)
     plain = tensor.layout is torch.strided and not tensor.is_quantized
     if plain and tensor.is_contiguous() and not (tensor.is_neg() or tensor.is_conj()):

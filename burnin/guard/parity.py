@@ -5,9 +5,8 @@ A run is a file of JSON lines, `{"step": 7, "loss": 2.31, "ne": 0.84}`; `ne` may
 
 import json
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from statistics import fmean
 
 LOSS_RELATIVE = 3e-3
 """Greatest relative difference of the losses: the tolerance with which runs on different hardware are compared."""
@@ -60,7 +59,7 @@ def read_run(lines: Iterable[str], name: str) -> dict[int, Point]:
             said = json.loads(line)
             ne = said.get("ne")
             found[int(said["step"])] = Point(loss=float(said["loss"]), ne=None if ne is None else float(ne))
-        except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
+        except (ValueError, OverflowError, TypeError, KeyError, AttributeError, RecursionError):
             raise RunError(f'{name}:{number}: no step; write {{"step": 7, "loss": 2.31}}, a line a step') from None
     if not found:
         raise RunError(f"{name}: there are no steps in it")
@@ -86,11 +85,11 @@ def compare(
         raise RunError("the runs have no step in common")
     differing = [step for step in steps if one[step].loss != other[step].loss]
     tail = steps[-max(1, math.ceil(TAIL * len(steps))) :]
-    mean_one, mean_other = fmean(one[step].loss for step in tail), fmean(other[step].loss for step in tail)
+    mean_one, mean_other = _mean([one[step].loss for step in tail]), _mean([other[step].loss for step in tail])
     relative = abs(mean_other - mean_one) / max(abs(mean_one), 1e-12)
     entropies = [(one[step].ne, other[step].ne) for step in tail]
     both = [(left, right) for left, right in entropies if left is not None and right is not None]
-    difference = abs(fmean(right for _, right in both) - fmean(left for left, _ in both)) if both else None
+    difference = abs(_mean([right for _, right in both]) - _mean([left for left, _ in both])) if both else None
     # Written so that NaN, with which every comparison is false, is no parity.
     good_loss, good_ne = relative <= loss, difference is None or difference <= ne
     parts = [f"loss differs by {relative:.3%} (at most {loss:.3%})"]
@@ -104,3 +103,10 @@ def compare(
         first_difference=differing[0] if differing else None,
         why=", ".join(parts) + f", over {len(tail)} of {len(steps)} common steps",
     )
+
+
+def _mean(values: Sequence[float]) -> float:
+    """The mean; what has none is NaN or infinite, and no error: losses of a run that diverged are any number."""
+    if all(map(math.isfinite, values)):
+        return math.fsum(value / len(values) for value in values)
+    return sum(values)

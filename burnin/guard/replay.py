@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from burnin.guard.hashes import Hasher, Pending, digest, local
+from burnin.guard.hashes import PLAIN, Hasher, Pending, digest, local
 from burnin.guard.records import Records, outside
 from burnin.guard.shapes import Shape
 from burnin.guard.state import Start, Streams, keep, tensors_of, with_tensors
@@ -73,7 +73,20 @@ class Replayer:
         optimised = [leaf for group in self._optimizer.param_groups for leaf in group["params"]]
         # Also what was frozen when the guard was made, and what is trained beside the model.
         others = [leaf for leaf in [*self._model.parameters(), *optimised] if leaf.requires_grad]
-        return Start(model=self._model, parameters=self.parameters, others=others, batch=batch, devices=self._ordinals)
+        return Start(model=self._model, parameters=self.parameters, others=others, batch=batch, devices=self._ordinals,
+                     still=self._still())  # fmt: skip
+
+    def _still(self) -> list[torch.Tensor]:
+        """What a step must not change by itself; FSDP2 puts gathered parameters in the place of its shards."""
+        return [*self.parameters] if self.shape.name == "fsdp2" else list(self._model.parameters())
+
+    def need_repeatable(self, start: Start, loss: Any) -> None:
+        """Make sure that nothing but gradients came of a run. Raises ValueError: a replay would change training."""
+        start.need_repeatable(self._still(), loss)
+
+    def resting(self, seed: int) -> Pending:
+        """Begin to fingerprint what a step must not change; what has no plain bytes is left out."""
+        return self._hasher.begin([one for one in map(local, self._still()) if type(one) in PLAIN], seed)
 
     def keep(self, start: Start, batch: Any, *, changed: bool) -> Any:
         """See `burnin.guard.state.keep`."""
@@ -126,6 +139,10 @@ class Replayer:
 
     def standing(self, seed: int) -> Pending:
         """Begin to fingerprint the parameters, and the optimizer's state after them."""
+        return self._hasher.begin(self.at_rest(), seed)
+
+    def at_rest(self) -> list[torch.Tensor]:
+        """The parameters, and the optimizer's state after them: what nothing should touch between two steps."""
         states: Any = self._optimizer.state
         state = [
             value
@@ -134,7 +151,7 @@ class Replayer:
             for _, value in sorted(states.get(parameter, {}).items())
             if isinstance(value, torch.Tensor)
         ]
-        return self._hasher.begin([*self.parameters, *state], seed)
+        return [*self.parameters, *state]
 
     def digests(self, standing: Pending) -> tuple[int, int]:
         """Of parameters, and of the optimizer's state. Raises LateError."""

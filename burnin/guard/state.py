@@ -16,6 +16,8 @@ from torch.utils import _pytree as pytree
 
 from burnin.guard.hanging import Hanging
 from burnin.guard.hashes import local
+from burnin.guard.touch import Touch
+from burnin.keys import derive
 
 
 @dataclass(slots=True)
@@ -46,9 +48,30 @@ class Streams:
         np.random.set_state(self.numpy)  # noqa: NPY002
 
 
+CHANGES_ITSELF = "the step changes parameters by itself, and a replay would change them once more"
+_TOLD = (type(None), bool, int, float, str, bytes, torch.dtype)
+"""Types whose text is all of them."""
+
+
 def tensors_of(batch: Any) -> list[torch.Tensor]:
     """The tensors of a micro-batch, any nesting of lists, tuples and dicts, in a fixed order."""
     return [leaf for leaf in pytree.tree_leaves(batch) if isinstance(leaf, torch.Tensor)]
+
+
+def not_handed_over(batch: Any) -> tuple[str, int]:
+    """What of a micro-batch its tensors do not tell another rank.
+
+    Returns:
+        Why another rank cannot run a step with its tensors ("": it can, if the rest is alike), and a digest of the
+        rest: nesting, names, numbers, texts.
+    """
+    leaves, nesting = pytree.tree_flatten(batch)
+    rest = [one for one in leaves if not isinstance(one, torch.Tensor | torch.nn.Module)]
+    if odd := next((type(one).__name__ for one in rest if type(one) not in _TOLD), ""):
+        return f"the micro-batch holds a {odd}, whose content is not known", 0
+    if not any(isinstance(one, torch.Tensor) for one in leaves):
+        return "the micro-batch holds no tensor", 0
+    return "", derive(0, "micro-batch", str(nesting), repr(rest))
 
 
 def with_tensors(batch: Any, tensors: Sequence[torch.Tensor]) -> Any:
@@ -68,6 +91,7 @@ class Start:
         others: Sequence[torch.Tensor],
         batch: Any,
         devices: Sequence[int],
+        still: Sequence[torch.Tensor],
     ) -> None:
         """Copy it: the micro-batch, the buffers, and gradients that were accumulated before (usually none).
 
@@ -77,11 +101,13 @@ class Start:
             others: on which a step may leave gradients, too: they are put back, and not checked.
             batch: the micro-batch.
             devices: CUDA ordinals.
+            still: parameters that a step must not change by itself: no replay puts them back.
 
         Raises:
             ValueError: a replay would change training.
         """
         self._batch = tensors_of(batch)
+        self.not_handed_over, self.rest = not_handed_over(batch)
         own = [tensor for tensor in self._batch if tensor.requires_grad]
         if not all(tensor.is_leaf for tensor in own):
             raise ValueError("the micro-batch was computed with gradients: a replay would go through that once more")
@@ -92,11 +118,29 @@ class Start:
         """Whether gradients of earlier micro-batches were there."""
         self.streams = Streams.capture(devices)
         """The random streams before the step."""
+        self._still, self._grads = Touch(still), Touch(gradients(parameters))
+        self._parameters = parameters
         self._hanging = Hanging(model)
         self._buffers = [local(buffer) for buffer in model.buffers()]
         self.held_buffers = [buffer.clone() for buffer in self._buffers]
         self.held_batch = [tensor.detach().clone() for tensor in self._batch]
         self._held_grads = [None if leaf.grad is None else leaf.grad.detach().clone() for leaf in self.leaves]
+
+    def need_repeatable(self, still: Sequence[torch.Tensor], loss: Any) -> None:
+        """Look, right after the original run, whether nothing but gradients came of it.
+
+        Args:
+            still: see `__init__`, as they are now.
+            loss: what the run returned.
+
+        Raises:
+            ValueError: a replay would change training.
+        """
+        if self._still.told_of(still):
+            raise ValueError(CHANGES_ITSELF)
+        later = any(tensor.grad_fn is not None for tensor in tensors_of(loss))
+        if later and not self._grads.told_of(gradients(self._parameters)):
+            raise ValueError("the backward pass of the loss is still to come: run it inside the guarded function")
 
     def restore(self, streams: Streams | None = None, buffers: Sequence[torch.Tensor] = ()) -> None:
         """Go back to it; with the random streams and buffers of another rank, if they are given.

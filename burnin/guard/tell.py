@@ -35,8 +35,8 @@ def tell_agent(finding: GuardFinding, path: Path | None = None) -> bool:
             channel.connect(str(path))
             channel.sendall(line_of(finding))
             answer = channel.recv(4096)
-        taken = bool(json.loads(answer or b"{}").get("ok"))
-    except (OSError, ValueError) as error:
+        said = json.loads(answer or b"{}")
+    except (OSError, ValueError, RecursionError) as error:  # whoever listens there may say anything
         _log.info("the agent was not told (%s): %s", path, error)
         return False
-    return taken
+    return isinstance(said, dict) and bool(said.get("ok"))

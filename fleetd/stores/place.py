@@ -52,16 +52,19 @@ class PgPlace:
         return "verify-full" if self._beyond and "sslmode" not in self._options else None
 
     def elsewhere(self, defaults: Mapping[str, str]) -> str:
-        """Where libpq would go because the URL names no host, if that may be another machine; "": nowhere.
+        """Where libpq would go that the URL does not say, if that may be another machine; "": nowhere.
 
         Args:
             defaults: libpq's, by keyword, as its environment (PGHOST, PGHOSTADDR, PGSERVICE) makes them.
         """
-        if self._named:
-            return ""
-        hosts = [defaults.get(key, "") for key in ("host", "hostaddr")]
-        far = [host for named in hosts for host in named.split(",") if host and not _is_here(host)]
-        return defaults.get("service", "") or ",".join(far)
+        if self._beyond or "hostaddr" in self._options:
+            return ""  # there the server has to prove its name; or it goes here
+        led = [defaults.get("hostaddr", "")]  # libpq takes an address before the host that the URL names
+        if not self._named:
+            if defaults.get("service"):
+                return defaults["service"]  # which may say anything
+            led.append(defaults.get("host", ""))
+        return ",".join(host for named in led for host in named.split(",") if host and not _is_here(host))
 
     @property
     def _options(self) -> dict[str, str]:
@@ -74,7 +77,7 @@ class PgPlace:
 
     @property
     def _named(self) -> list[str]:
-        """The hosts that it names."""
+        """What it names to go to: hosts, addresses, a service."""
         netloc = urlsplit(self.url).netloc.rpartition("@")[2]
         named = [*netloc.split(","), *(self._options.get(key, "") for key in ("host", "hostaddr", "service"))]
         return [unquote(host) for host in named if host]

@@ -95,7 +95,8 @@ def connect(place: PgPlace, *, autocommit: bool = False, **session: str) -> "psy
     """
     defaults = {one.keyword.decode(): one.val.decode() for one in Conninfo.get_defaults() if one.val}
     if far := place.elsewhere(defaults):
-        raise StoreError(f"{place.where}: the environment (PGHOST, PGSERVICE) leads to {far}; write that into the URL")
+        led = f"the environment (PGHOST, PGHOSTADDR, PGSERVICE) leads to {far}"
+        raise StoreError(f"{place.where}: {led}; write that into the URL, or unset it")
     given = conninfo_to_dict(place.url)
     settings = " ".join(f"-c {name}={value}" for name, value in {**_SESSION, **session}.items())
     ours = {**_CONNECTION, **({} if place.sslmode is None else {"sslmode": place.sslmode})}

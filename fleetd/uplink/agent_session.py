@@ -152,6 +152,7 @@ class Session:
                 await self._take(message.telemetry)
             else:
                 await _undivided(self._handle(message))
+            del message  # while the next one is awaited: 85 KB of telemetry, for each agent
 
     async def _leave_when_it_ends(self) -> None:
         """End the session with the certificate that it began with; the agent comes back with what it has by then."""

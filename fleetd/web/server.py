@@ -31,9 +31,11 @@ STOP_SECONDS = 2
 class _Config(uvicorn.Config):
     """Uvicorn's configuration and what its protocol here needs besides."""
 
-    patience = Patience()
-    resting: "dict[_Protocol, None]"
-    """Connections on which a head is awaited, the one that began to wait first in front."""
+    def __init__(self, app: WebApp, **settings: Any) -> None:
+        super().__init__(app.asgi, **settings)
+        self.patience: Patience = app.patience
+        self.resting: dict[_Protocol, None] = {}
+        """Connections with no request under way, the one that has rested longest in front; bounded by those open."""
 
 
 class _Protocol(H11Protocol):
@@ -61,9 +63,9 @@ class _Protocol(H11Protocol):
         self.app_state = {**self.app_state, **_certificate(shown), "hang_up": transport.abort}
         resting = self._settings.resting
         if resting and self.limit_concurrency is not None and len(self.connections) >= self.limit_concurrency:
-            first = next(iter(resting))
-            first._head_is_there()  # noqa: SLF001 - another of this class; out of the list before the next one comes
-            first.transport.abort()
+            longest = next(iter(resting))
+            del resting[longest]  # now: the next one may come before this one's `connection_lost`
+            longest.transport.abort()
         self._await_head()
 
     def data_received(self, data: bytes) -> None:
@@ -77,6 +79,8 @@ class _Protocol(H11Protocol):
     def on_response_complete(self) -> None:
         self._head_is_there()
         super().on_response_complete()
+        if self.cycle.response_complete and not self.transport.is_closing():  # and no request was waiting behind it
+            self._settings.resting[self] = None  # until the next head begins uvicorn's own timer runs
 
     def timeout_keep_alive_handler(self) -> None:
         super().timeout_keep_alive_handler()
@@ -89,13 +93,13 @@ class _Protocol(H11Protocol):
     def _await_head(self) -> None:
         if self._head is None:
             self._head = self.loop.call_later(self._patience.head_s, self.transport.abort)
-            self._settings.resting[self] = None
+            self._settings.resting[self] = None  # keeps its place if it rested already: bytes are no request
 
     def _head_is_there(self) -> None:
+        self._settings.resting.pop(self, None)
         if self._head is not None:
             self._head.cancel()
             self._head = None
-            del self._settings.resting[self]
 
 
 def _certificate(shown: dict[str, Any]) -> dict[str, Peer | Refused | float | None]:
@@ -167,7 +171,7 @@ async def serve_web(
     listener = _listen(config.listen)
     settings: dict[str, Any] = {} if context is None else {"ssl_context_factory": lambda _config, _default: context}
     uvicorn_config = _Config(
-        app.asgi,
+        app,
         loop="none",
         http=_Protocol,
         ws="none",
@@ -183,7 +187,6 @@ async def serve_web(
         h11_max_incomplete_event_size=HEAD_BYTES_MAX,
         **settings,
     )
-    uvicorn_config.patience, uvicorn_config.resting = app.patience, {}
     server = _Uvicorn(uvicorn_config)
     served = WebServer(server, listener, app, bug)
     _log.info("web listening", address=config.listen, port=served.port, secure=context is not None)

@@ -1,9 +1,10 @@
 """Many agents in one process, each nothing but its stream: what `fleet_load.py` starts, a few hundred a process.
 
 Each has a connection of its own, over mutual TLS with a certificate of its own where there is a PKI; it says hello with
-8 GPUs, qualifies (accepts its burn-in, reports a pass), sends telemetry of 8 GPUs with every metric set every 10 s, and
-findings; what is not acknowledged it sends again after a lost connection, to which it comes back with the waits of the
-real agent. Telemetry is encoded once, so that the load weighs on the controller and not on its makers.
+8 GPUs, qualifies (accepts its burn-in, reports a pass), sends telemetry of 8 GPUs every 10 s, with every metric set and
+as many entries in its families as an H200 has, and findings; what is not acknowledged it sends again after a lost
+connection, to which it comes back with the waits of the real agent. Telemetry is made once, so that the load weighs on
+the controller and not on its makers: the numbers do not change.
 
 Words on standard input, one answer a line on standard output:
 `load SECONDS FINDINGS_A_SECOND`, `hoard FINDINGS_EACH`, `drain`.
@@ -11,13 +12,13 @@ Words on standard input, one answer a line on standard output:
 
 import argparse
 import asyncio
+import errno
 import json
 import random
 import resource
 import socket
 import sys
 import time
-from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +27,7 @@ import grpc
 from fleetd.model.finding import BurninEnded, DeviceFault, FaultClass, Scope, Severity, Verdict
 from fleetd.model.host import Gpu, Hello, Place
 from fleetd.model.ids import BootId, FindingId, GpuId, HostName, OrderId, SpoolId
-from fleetd.model.telemetry import GpuSample
+from fleetd.model.telemetry import FAMILIES, METRICS, GpuSample
 from fleetd.pb.v1 import agent_pb2
 from fleetd.pb.v1.agent_pb2_grpc import AgentLinkStub
 from fleetd.ports import Spooled
@@ -36,9 +37,11 @@ from fleetd.uplink.config import HELLO_PATIENCE, TlsFiles, UplinkConfig
 from fleetd.uplink.hello_codec import hello_to_pb
 
 GPUS, TELEMETRY_S = 8, 10.0
+ENTRIES = {"reason": 8, "block": 7, "link": 18, "metric": 0}
+"""Of a family by its label: what NVML tells of an H200. A message of 8 GPUs then has 28 KB, most of it links."""
 READY_WITHIN_S, DRAINED_WITHIN_S = 600.0, 120.0
 CONNECT_EVERY_S = 0.04
-KNOCK_EVERY_S = 1.0
+KNOCK_EVERY_S, KNOCK_WITHIN_S = 1.0, 0.1
 RETRY = UplinkConfig(insecure=True)
 """The real agent's waits."""
 
@@ -49,9 +52,10 @@ def host_name(number: int) -> HostName:
 
 
 class Port:
-    """Whether anybody listens, for all agents of this process: an attempt at a dead port is then cheap.
+    """Whether anybody listens: so that an attempt at a dead port is cheap.
 
-    On a fleet each host pays for its own attempts. Here they would take both cores from the controller that starts.
+    On a fleet each host pays for its own attempts. Here they would take both cores from the controller that starts. A
+    port that was open is not knocked at again for a second: a knock costs the controller a connection.
     """
 
     def __init__(self, address: str) -> None:
@@ -64,7 +68,8 @@ class Port:
         if time.perf_counter() < self._open_until_s:
             return False
         with socket.socket() as knock:
-            dead = knock.connect_ex(self._where) != 0
+            knock.settimeout(KNOCK_WITHIN_S)  # all agents stand still meanwhile; a full queue does not answer
+            dead = knock.connect_ex(self._where) == errno.ECONNREFUSED
         if not dead:
             self._open_until_s = time.perf_counter() + KNOCK_EVERY_S
         return dead
@@ -96,8 +101,9 @@ class Agent:
         """Its burn-in has ended, and the controller has acknowledged that: nothing of it is under way any more."""
         self._burned = False
         self.attempts = 0
-        """Connections begun; and `connects`, those that were welcomed."""
+        """Connections begun, to a port where somebody listens."""
         self.connects = 0
+        """Those of them that were welcomed."""
         self._telemetry = agent_pb2.AgentMessage(telemetry=telemetry_to_pb(self._samples()))
 
     @property
@@ -115,11 +121,12 @@ class Agent:
         failures = 0
         while True:
             connects = self.connects
-            self.attempts += 1
             try:
                 if not self._port.is_dead():
+                    self.attempts += 1
                     channel = open_channel(self._address, self._tls, receive_max_bytes=1 << 20)
-                    async with channel, asyncio.timeout(HELLO_PATIENCE * RETRY.answer_seconds) as self._patience:
+                    # The time-out is the outer one: a finding that is made while the channel closes still sets it.
+                    async with asyncio.timeout(HELLO_PATIENCE * RETRY.answer_seconds) as self._patience, channel:
                         await self._serve(AgentLinkStub(channel))
             except (grpc.aio.AioRpcError, grpc.aio.BaseError, asyncio.InvalidStateError, TimeoutError):
                 pass
@@ -235,8 +242,10 @@ class Agent:
             await asyncio.sleep(TELEMETRY_S)
 
     def _samples(self) -> tuple[GpuSample, ...]:
-        numbers = [f.name for f in fields(GpuSample) if f.metadata.get("kind") and f.metadata.get("label") is None]
-        readings: dict[str, Any] = {name: 0.5 + n for n, name in enumerate(numbers)}
+        readings: dict[str, Any] = {metric.name: 0.5 + n for n, metric in enumerate(METRICS)}
+        for family in FAMILIES:
+            count = ENTRIES[family.label or ""]
+            readings[family.name] = tuple((f"{family.label}-{n}", 0.5 + n) for n in range(count))
         return tuple(GpuSample(gpu=gpu.gpu, at_s=time.time(), **readings) for gpu in self._gpus)
 
 
@@ -293,11 +302,12 @@ async def obey(agents: list[Agent], words: list[str], rng: random.Random) -> Non
 async def load(agents: list[Agent], seconds: float, rate: float, rng: random.Random) -> None:
     """Findings of agents drawn by lot, at a steady rate."""
     began, sent = time.perf_counter(), 0
-    while (now := time.perf_counter() - began) < seconds:
-        while sent < now * rate:
-            await rng.choice(agents).find()
-            sent += 1
-        await asyncio.sleep(0.01)
+    async with asyncio.TaskGroup() as making:  # a line that takes nothing does not hold back those of the others
+        while (now := time.perf_counter() - began) < seconds:
+            while sent < now * rate:
+                making.create_task(rng.choice(agents).find())
+                sent += 1
+            await asyncio.sleep(0.01)
 
 
 async def drained(agents: list[Agent]) -> None:

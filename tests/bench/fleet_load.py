@@ -129,15 +129,16 @@ class Fleet:
             sys.exit("agents have ended")
         return [json.loads(line) for line in lines]
 
-    def kill_and_restart(self, findings_each: int) -> float:
-        """Kill the controller, have every agent make findings, start it again: returns when it began to start."""
+    def kill(self, findings_each: int) -> list[dict[str, Any]]:
+        """Kill the controller, and have every agent make findings; returns the agents' answers."""
         self.controller.kill()
         self.controller.wait()
         self.tell("hoard", findings_each)
-        self.answers()
-        began = time.perf_counter()
+        return self.answers()
+
+    def restart(self) -> None:
+        """Start the controller again; returns when it listens."""
         self.controller = self._started()
-        return began
 
     def ledger(self, query: str) -> int:
         """One number from the ledger."""
@@ -209,10 +210,10 @@ def steady(fleet: Fleet, agents: int, asked: argparse.Namespace) -> tuple[bool, 
 
 def storm(fleet: Fleet, agents: int, asked: argparse.Namespace) -> bool:
     """All come back at once with findings to deliver: whether they are served in time, nothing lost or doubled."""
-    began = fleet.kill_and_restart(asked.storm)
+    before = fleet.kill(asked.storm)
+    began = time.perf_counter()
+    fleet.restart()
     listening_s = time.perf_counter() - began
-    fleet.tell("count")
-    before = fleet.answers()
     fleet.tell("drain")
     found = fleet.answers()
     served_s = time.perf_counter() - began
@@ -229,7 +230,7 @@ def storm(fleet: Fleet, agents: int, asked: argparse.Namespace) -> bool:
         f"{memory_mib(fleet.controller.pid):.0f} MiB",
         flush=True,
     )
-    whole = stored == judged == made == orders + agents and not left  # each agent's burn-in has led to no such order
+    whole = stored == judged == made == orders + agents and not left  # all but the end of each agent's burn-in
     return whole and served_s < STORM_MAX_S and memory_mib(fleet.controller.pid) < MEMORY_MAX_MIB[asked.tls]
 
 

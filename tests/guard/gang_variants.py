@@ -9,6 +9,7 @@ import json
 import multiprocessing
 import os
 import sys
+from collections import UserDict
 from contextlib import nullcontext
 from datetime import timedelta
 from typing import Any
@@ -24,7 +25,7 @@ from burnin.guard import GuardConfig, ReplayGuard
 WORLD, STEPS = 3, 9
 VARIANTS = (
     *("plain ddp", "bucket views", "static graph", "unused", "hook given", "hook unknown", "accumulation"),
-    *("fsdp2", "fsdp2 accumulation", "fsdp2 unsharded accumulation"),
+    *("fsdp2", "fsdp2 accumulation", "fsdp2 unsharded accumulation", "unknown batch"),
 )
 
 
@@ -74,10 +75,13 @@ def train(variant: str, rank: int, *, guarded: bool) -> tuple[list[float], dict[
         step = guard.step
     elif variant == "hook given":
         model.register_comm_hook(None, fp16_compress_hook)  # type: ignore[operator]
-    stream, losses = torch.Generator().manual_seed(rank), []
+    # Two ranks with the same data and one with others: who replays with its own convicts the third.
+    which = min(rank, 1) if variant == "unknown batch" else rank
+    stream, losses = torch.Generator().manual_seed(which), []
     torch.manual_seed(9)
 
-    def fn(batch: tuple[torch.Tensor, torch.Tensor]) -> torch.Tensor:
+    def fn(batch: Any) -> torch.Tensor:
+        batch = batch["both"] if isinstance(batch, UserDict) else batch
         loss = nn.functional.mse_loss(model(batch[0]), batch[1])
         loss.backward()
         return loss.detach()
@@ -92,7 +96,8 @@ def train(variant: str, rank: int, *, guarded: bool) -> tuple[list[float], dict[
                 quiet = model.no_sync()  # type: ignore[operator]
             if variant == "fsdp2 unsharded accumulation":
                 model.set_requires_gradient_sync(last)  # type: ignore[operator]
-            batch = torch.randn(4 + rank, 8, generator=stream), torch.randn(4 + rank, 4, generator=stream)
+            batch: Any = torch.randn(4 + which, 8, generator=stream), torch.randn(4 + which, 4, generator=stream)
+            batch = UserDict(both=batch) if variant == "unknown batch" else batch
             with quiet:
                 losses.append(float(step(fn, batch)))
         optimizer.step()

@@ -9,6 +9,7 @@ import torch
 from torch import nn
 from torch.utils.checkpoint import checkpoint
 
+from burnin.examples.faults import flip
 from burnin.guard import GuardConfig, ReplayGuard
 from burnin.guard.hashes import Hasher, LateError
 from burnin.guard.replay import room_for
@@ -228,7 +229,7 @@ def test_memory_that_changes_between_two_steps_is_memory() -> None:
         found = step(*args, **kwargs)
         if rig.number == 9:
             state = rig.optimizer.state[rig.model.second.weight]  # type: ignore[index]
-            state["exp_avg"].view(-1).view(torch.int32)[3] ^= 1 << 20
+            flip(state["exp_avg"], 20, slice(3, 4))
         return found
 
     rig.optimizer.step = decaying  # type: ignore[method-assign]

@@ -232,3 +232,26 @@ def test_a_clean_example_is_clean_and_trains_as_without_the_guard(tmp_path: Path
     assert plain.returncode == 3  # nothing was checked
     assert (tmp_path / "a").read_text() == (tmp_path / "b").read_text()
     assert main(["parity", str(tmp_path / "a"), str(tmp_path / "b")]) == 0
+
+
+@pytest.mark.parametrize(
+    ("lines", "code"),
+    [
+        ('{"step": 1e400, "loss": 1}', 3),
+        ("\n".join(f'{{"step": {step}, "loss": 1e308}}' for step in range(1, 9)), 0),
+        ('{"step": 1, "loss": Infinity}\n{"step": 2, "loss": -Infinity}', 1),
+        ('{"step": 1, "loss": NaN}', 1),
+    ],
+    ids=["a step without end", "a sum without end", "both infinities", "no number"],
+)
+def test_parity_of_runs_that_diverged(
+    lines: str, code: int, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "run").write_text(lines)
+    assert main(["parity", str(tmp_path / "run"), str(tmp_path / "run"), "--json", "-"]) == code
+
+    def refuse(name: str) -> None:
+        raise AssertionError(f"{name} is no JSON")
+
+    if code != 3:
+        json.loads(capsys.readouterr().out, parse_constant=refuse)

@@ -31,3 +31,4 @@ def test_every_variant_trains_as_without_the_guard_and_is_checked_or_says_why_no
     assert any("bound of a sum" in why for why in told["hook given"]["report"]["unchecked"])
     assert any("already" in why for why in told["hook unknown"]["report"]["notes"])
     assert any("accumulated" in why for why in told["accumulation"]["report"]["unchecked"])
+    assert any("holds a UserDict" in why for why in told["unknown batch"]["report"]["unchecked"])

@@ -61,16 +61,25 @@ def test_what_cannot_be_is_refused_and_not_repeated(url: str, says: str) -> None
         ("postgresql:///fleet", {"host": "localhost,db.example"}, "db.example"),
         ("postgresql:///fleet?sslmode=disable", {"hostaddr": "10.0.0.1"}, "10.0.0.1"),
         ("postgresql:///fleet", {"service": "x"}, "x"),
-        ("postgresql://db/fleet", {"host": "elsewhere"}, ""),
+        ("postgresql://localhost/fleet", {"hostaddr": "10.0.0.1"}, "10.0.0.1"),
+        ("postgresql://localhost/fleet", {"hostaddr": "127.0.0.1", "host": "elsewhere"}, ""),
+        ("postgresql://localhost/fleet?hostaddr=127.0.0.1", {"hostaddr": "10.0.0.1"}, ""),
+        ("postgresql://db/fleet", {"host": "elsewhere", "hostaddr": "10.0.0.1"}, ""),
         ("postgresql:///fleet?host=/run/postgresql", {"host": "elsewhere"}, ""),
     ],
 )
-def test_where_the_environment_leads_when_the_url_names_no_host(url: str, defaults: dict[str, str], far: str) -> None:
+def test_where_the_environment_leads_and_the_url_does_not(url: str, defaults: dict[str, str], far: str) -> None:
     assert PgPlace(url=url).elsewhere(defaults) == far
 
 
 @pytest.mark.parametrize("name", ["PGHOST", "PGHOSTADDR", "PGSERVICE"])
 def test_no_connection_goes_where_only_the_environment_leads(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(name, "192.0.2.1")
-    with pytest.raises(StoreError, match=r"leads to 192\.0\.2\.1; write that into the URL"):
+    with pytest.raises(StoreError, match=r"leads to 192\.0\.2\.1; write that into the URL, or unset it"):
         connect(PgPlace(url="postgresql:///fleet?connect_timeout=2"))
+
+
+def test_an_address_from_the_environment_does_not_replace_the_host_of_the_url(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PGHOSTADDR", "192.0.2.1")
+    with pytest.raises(StoreError, match=r"postgresql://localhost/fleet: .* leads to 192\.0\.2\.1"):
+        connect(PgPlace(url="postgresql://localhost/fleet?connect_timeout=2"))

@@ -1,6 +1,5 @@
 """What is put in its place is whole, or what was there stays."""
 
-import os
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -9,24 +8,25 @@ import pytest
 
 from fleetd.durable import settle, sync_folder
 
-_seen: list[str] | None = None
+_LISTENING: dict[str, list[str]] = {}
+"""Folder → what was opened and renamed there. An audit hook cannot be taken away: it asks whether somebody listens."""
 
 
 def _hear(event: str, args: tuple[object, ...]) -> None:
-    if _seen is not None and event in {"os.rename", "open"}:
-        _seen.append(f"{event} {Path(os.fsdecode(str(args[0]))).name}")
+    if event in {"os.rename", "open"}:
+        for folder, heard in _LISTENING.items():
+            if str(args[0]).startswith(folder):
+                heard.append(f"{event} {Path(str(args[0])).name}")
 
 
 sys.addaudithook(_hear)
 
 
 @pytest.fixture
-def heard() -> Iterator[list[str]]:
-    """Opens and renames, in order, as the interpreter's audit events tell them."""
-    global _seen  # noqa: PLW0603 - an audit hook cannot be taken away
-    _seen = []
-    yield _seen
-    _seen = None
+def heard(tmp_path: Path) -> Iterator[list[str]]:
+    """Opens and renames in the test's folder, in order, as the interpreter's audit events tell them."""
+    yield _LISTENING.setdefault(str(tmp_path), [])
+    del _LISTENING[str(tmp_path)]
 
 
 def test_the_new_file_replaces_the_old_one_whole(tmp_path: Path) -> None:

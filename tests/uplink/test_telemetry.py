@@ -11,7 +11,6 @@ from fleetd.core.outliers import WATCHED
 from fleetd.model.ids import HostName
 from fleetd.model.telemetry import VITALS, GpuSample, Telemetry
 from fleetd.pb.v1 import agent_pb2, common_pb2
-from fleetd.uplink import telemetry_codec
 from fleetd.uplink.codec import telemetry_to_pb
 from fleetd.uplink.telemetry_codec import telemetry_taken
 from fleetd.uplink.wire import MAX_GPUS, CodecError
@@ -38,16 +37,6 @@ def test_vitals_are_those_of_the_samples_and_the_rest_is_what_was_sent(make: Any
 def test_what_is_compared_among_siblings_are_vitals() -> None:
     assert {*WATCHED, "utilization_ratio"} <= set(VITALS)
     assert all(name in GpuSample.__dataclass_fields__ for name in VITALS)
-
-
-def test_nothing_beyond_the_vitals_is_decoded_until_it_is_read(make: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    taken = telemetry_taken(_sent(make.sample("GPU-0")), H1, whole=False)
-    decoded: list[object] = []
-    monkeypatch.setattr(telemetry_codec, "telemetry_from_pb", lambda pb: (decoded.append(pb), ())[1])
-    later = telemetry_taken(_sent(make.sample("GPU-0")), H1, whole=False)
-    assert (taken.vitals == later.vitals, decoded) == (True, [])
-    later.whole()
-    assert len(decoded) == 1
 
 
 @pytest.mark.parametrize("metric", VITALS)

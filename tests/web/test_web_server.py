@@ -269,6 +269,11 @@ def test_the_second_head_of_a_connection_is_waited_for_no_longer(play: Play, tmp
     play(scene())
 
 
+async def _until(there: Callable[[], object]) -> None:
+    while not there():
+        await asyncio.wait([asyncio.ensure_future(RealClock().sleep_s(0.005))])
+
+
 async def _ask(server: WebServer, here: Site, path: str) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
     """Ask, with the smallest buffers, and read nothing."""
     reader, writer = await asyncio.open_connection("127.0.0.1", server.port, limit=1024)
@@ -284,8 +289,7 @@ def test_a_slow_reader_of_the_stream_is_hung_up_on_and_costs_nothing_until_then(
             _reader, writer = await _ask(server, here, "/api/v1/events")
             served = server._server.server_state.connections
             buffered = 0
-            while not here.app.streams.open:
-                await asyncio.wait([asyncio.ensure_future(RealClock().sleep_s(0.005))])
+            await _until(lambda: here.app.streams.open)
             while here.app.streams.open:
                 # Each event fills what is left of the kernel's buffers by its many long names.
                 for number in range(250):
@@ -307,10 +311,8 @@ def test_who_takes_no_answer_does_not_keep_his_place(play: Play, tmp_path: Path)
         async with serving(tmp_path, hosts=3000, patience=patience) as (here, server):
             writers = [(await _ask(server, here, "/sd/agents"))[1] for _ in range(3)]
             served = server._server.server_state.connections
-            while not served:
-                await asyncio.wait([asyncio.ensure_future(RealClock().sleep_s(0.01))])
-            while served:
-                await asyncio.wait([asyncio.ensure_future(RealClock().sleep_s(0.02))])
+            await _until(lambda: served)
+            await _until(lambda: not served)
             for writer in writers:
                 writer.close()
 
@@ -333,20 +335,37 @@ def test_who_rests_makes_room_for_who_asks(play: Play, tmp_path: Path) -> None:
     play(scene())
 
 
+def test_who_rests_after_an_answer_makes_room_too_and_one_that_asks_stays(play: Play, tmp_path: Path) -> None:
+    async def scene() -> None:
+        async with serving(tmp_path, connections_max=4) as (here, server):
+            _reader, busy = await _ask(server, here, "/api/v1/events")
+            await _until(lambda: here.app.streams.open)
+            rested = []
+            for _ in range(6):
+                reader, writer = await asyncio.open_connection("127.0.0.1", server.port)
+                writer.write(b"GET /healthz HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n")
+                assert b"200 OK" in await reader.readuntil(b"ok\n")
+                rested.append((reader, writer))
+            assert [await _until_cut(reader) for reader, _writer in rested[:3]] == [b""] * 3
+            assert here.app.streams.open == 1
+            for writer in (busy, *(writer for _reader, writer in rested)):
+                writer.close()
+
+    play(scene())
+
+
 def test_only_so_many_are_served_at_once(play: Play, tmp_path: Path) -> None:
     async def scene() -> None:
         async with serving(tmp_path, connections_max=3) as (here, server):
             busy = [await _ask(server, here, "/api/v1/events") for _ in range(2)]
-            while here.app.streams.open < 2:
-                await asyncio.wait([asyncio.ensure_future(RealClock().sleep_s(0.005))])
+            await _until(lambda: here.app.streams.open == 2)
             url = f"http://127.0.0.1:{server.port}"
             async with httpx.AsyncClient(base_url=url, trust_env=False) as client:
                 assert (await client.get("/healthz")).status_code == 503
             assert here.app.streams.open == 2
             for _reader, writer in busy:
                 writer.close()
-            while here.app.streams.open:
-                await asyncio.wait([asyncio.ensure_future(RealClock().sleep_s(0.005))])
+            await _until(lambda: not here.app.streams.open)
             async with httpx.AsyncClient(base_url=url, trust_env=False) as client:
                 assert (await client.get("/healthz")).status_code == 200
 
