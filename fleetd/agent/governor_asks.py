@@ -21,7 +21,11 @@ def declaration(envelope: Envelope, gpu: Gpu, config: GovernConfig, reading: Pow
         if safe < (told.low_watts or 0.0) or (told.high_watts is not None and safe > told.high_watts + 1e-6):
             return None  # another part than the envelope's, whatever it is called
         highest = max(safe, *(k.high_watts for k in envelope.knobs if k.name == knob))
-        limits[knob] = {"prior_watts": told.set_watts, "safe_watts": safe, "ceiling_watts": highest}
+        limits[knob] = {
+            "prior_watts": max(told.set_watts, told.low_watts or 0.0),
+            "safe_watts": safe,
+            "ceiling_watts": highest,
+        }
     return {"gpu": gpu.gpu, "vendor": gpu.vendor, "pci": gpu.pci_address or "", "limits": limits}
 
 
@@ -32,5 +36,8 @@ def lowered(states: Mapping[GpuId, GpuState], readings: Mapping[GpuId, PowerRead
         if state.drift is None or state.drift.raised or state.locked or name not in readings:
             continue
         knob = state.drift.knob or next((k.knob for k in readings[name].knobs if k.knob in state.targets), "")
-        lower[name] = {knob: state.drift.to_watts}
+        # Nothing can be set below the lowest, so a fall to there would be refused, and leave the limit where it is.
+        lowest = next((k.low_watts for k in readings[name].knobs if k.knob == knob), None) or 0.0
+        if (watts := max(state.drift.to_watts, lowest)) > 0.0:
+            lower[name] = {knob: watts}
     return lower

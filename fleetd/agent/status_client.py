@@ -64,7 +64,7 @@ def _converse(path: Path, request: bytes, timeout_s: float, schema: str) -> dict
         raise NoAnswer(f"no agent at {path}: {error.strerror or error}; is it running, is --socket right?") from None
     try:
         found = json.loads(read)
-    except ValueError:
+    except (ValueError, RecursionError):
         raise NoAnswer(f"what listens at {path} is no agent, or too busy; try again") from None
     if not isinstance(found, dict) or found.get("schema") != schema:
         raise NoAnswer(f"the agent at {path} speaks another version than this command; restart it after the upgrade")

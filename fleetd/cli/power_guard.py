@@ -118,7 +118,7 @@ def _ask_guard(path: Path, request: dict[str, Any]) -> dict[str, Any]:
         try:
             channel.send(json.dumps(request).encode())
             found = json.loads(channel.recv(_BYTES_MAX))
-        except (OSError, ValueError):
+        except (OSError, ValueError, RecursionError):
             why = f"the power guard at {path} does not answer; look at its log"
             raise Failure(why, exit_code=CANNOT_JUDGE) from None
     _understood(found, _Answer, f"the power guard at {path}")

@@ -32,6 +32,7 @@ _RENEW, _RENEW_QUIETLY = json.dumps({"do": "renew"})[1:], json.dumps({"do": "ren
 """Without the brace before: what is said fifteen times a second is not encoded anew each time."""
 _TTL_FIRST_S = 0.2
 _WAITING_MAX = 16
+_CLOCK_MAX_HERTZ = 1e12
 
 
 class GuardLine:
@@ -84,7 +85,7 @@ class GuardLine:
             return self.why
         self._armed = bool(answer.get("ok"))
         if self._armed:
-            self.clocks = dict(answer.get("clocks") or {})
+            self.clocks = _clocks(answer.get("clocks"))
         self._heard(answer)
         return self.why
 
@@ -97,8 +98,9 @@ class GuardLine:
         """
         answer = await self._ask({"do": "set", "limits": limits, "clocks": clocks, "reason": reason})
         errors = answer.get("errors")
-        if answer.get("ok") or isinstance(errors, dict):
-            failed = dict(errors or {})
+        if answer.get("ok") or (isinstance(errors, dict) and errors):
+            told = errors if isinstance(errors, dict) else {}
+            failed = {gpu: str(why) for gpu, why in told.items() if gpu in limits or gpu in clocks}
             done = {gpu: hertz for gpu, hertz in clocks.items() if gpu not in failed}
             self.clocks = {gpu: hertz for gpu, hertz in {**self.clocks, **done}.items() if hertz is not None}
             return failed
@@ -202,12 +204,13 @@ class GuardLine:
     def _take(self, packet: bytes) -> None:
         try:
             body = json.loads(packet)
-        except ValueError:
+        except (ValueError, RecursionError):
             return
-        if not isinstance(body, dict):
+        # Whoever listens there need not be a guard. What is no answer must not end this thread, which renews.
+        if not isinstance(body, dict) or not isinstance(seq := body.get("seq", 0), int | None):
             return
         with self._lock:
-            waiting = self._waiting.pop(body.get("seq", 0), None)
+            waiting = self._waiting.pop(seq or 0, None)
         if waiting is not None:
             if not waiting.cancelled():
                 waiting.set_result(body)
@@ -240,3 +243,9 @@ class GuardLine:
         for one in waiting:
             if not one.cancelled():
                 one.set_result({"ok": False, "why": why})
+
+
+def _clocks(told: object) -> dict[str, float]:
+    """The locked clocks of an answer to `arm`, as far as they are clocks."""
+    clocks = told.items() if isinstance(told, dict) else ()
+    return {gpu: float(hz) for gpu, hz in clocks if isinstance(hz, int | float) and 0 < hz < _CLOCK_MAX_HERTZ}

@@ -13,6 +13,8 @@ from fleetd.ports import DeviceError
 _KNOBS_MAX = 4
 _WORDS_MAX = 200
 _SAMPLES_MAX = 4096
+_LIMIT_MAX_WATTS = 1e6
+"""As the power guard's own bound; one limit that is out of its mind would have it refuse those of all GPUs."""
 
 
 def power_readings(gpus: Sequence[GpuId], at_s: float, reply: Any) -> list[PowerReading]:
@@ -28,7 +30,7 @@ def _reading(gpu: GpuId, at_s: float, reply: Any) -> PowerReading:
             gpu=gpu,
             at_s=at_s,
             knobs=tuple(_knob(*knob) for knob in reply["knobs"][:_KNOBS_MAX]),
-            enforced_watts=_number(reply["enforced_watts"]),
+            enforced_watts=_limit(reply["enforced_watts"]),
             power_watts=_number(reply["power_watts"]),
             temperature_celsius=_number(reply["temperature_celsius"]),
             brake=bool(reply["brake"]),
@@ -47,7 +49,7 @@ def _knob(name: object, now: object, low: object, high: object, default: object)
     """Raises TypeError when it is none."""
     return KnobReading(
         knob=str(name),
-        set_watts=_number(now),
+        set_watts=_limit(now),
         low_watts=_number(low),
         high_watts=_number(high),
         default_watts=_number(default),
@@ -72,3 +74,9 @@ def _number(value: object) -> float | None:
     if isinstance(value, bool) or not isinstance(value, int | float):
         raise TypeError(f"{value!r:.40} is no number")
     return float(value) if isfinite(value) and value >= 0 else None
+
+
+def _limit(value: object) -> float | None:
+    """A limit that can be in force; None where there is none: no part runs at 0 W. Raises TypeError as `_number`."""
+    watts = _number(value)
+    return watts if watts is not None and 0.0 < watts < _LIMIT_MAX_WATTS else None

@@ -6,17 +6,16 @@ there is no live lease, no limit above a safe cap is written.
 
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from fleetd.powerguard.hands import Done, Hands
 from fleetd.powerguard.lease import Lease
+from fleetd.powerguard.order import Answer, Order
 from fleetd.powerguard.plan import BadPlan, Plan, declared, load, store
 from fleetd.powerguard.wire import WHY_MAX, BadRequest, hertz_of, number, watts_of
 
-Answer = Callable[[dict[str, Any]], None]
-"""Sends an answer; the other end may be gone."""
 STARVED_MAX_S = 2.0
 """A holder that is late because it waits for a processor on a busy host has so long; one that is stopped, sleeps or is
 gone has its lease and no more. It cannot renew, but neither can it do harm: nothing of it runs, and only the guard
@@ -26,21 +25,6 @@ AGAIN_FIRST_S, AGAIN_MAX_S = 1.0, 32.0
 """A fall that failed is tried again after the first wait, which doubles: nobody else is left to take the limit back."""
 PATIENCE_S = 1.0
 """An order whose GPUs have not all answered by then is answered, and names those that have not."""
-
-
-@dataclass(slots=True, kw_only=True)
-class _Order:
-    """Writes under way, and who waits for their end."""
-
-    until_s: float
-    waits: set[str]
-    errors: dict[str, str]
-    answer: Answer | None
-    body: dict[str, Any]
-    forget: frozenset[str] = frozenset()
-    """GPUs that the guard no longer answers for once their limits are written."""
-    unlocks: frozenset[str] = frozenset()
-    """GPUs whose clock is unlocked once this is done."""
 
 
 class Guard:
@@ -60,7 +44,7 @@ class Guard:
         """
         self._state, self._hands, self._boot, self._wall_s = state, hands, boot, wall_s
         self._hand_over_max_s = hand_over_max_s
-        self._orders: dict[int, _Order] = {}
+        self._orders: dict[int, Order] = {}
         self._jobs = 0
         self.lease: Lease | None = None
         self.fallen = "nobody has armed the guard yet"
@@ -184,7 +168,7 @@ class Guard:
         # First: that this may happen is on disk since the guard was armed. A clock that we locked is free afterwards:
         # the safe cap needs no other help, and nobody would be left to free it.
         self._write(now_s, falls, answer, {}, clocks=dict.fromkeys(self.plan.locked()))
-        self._keep(falls, why)
+        self._keep(falls, why, lower=True)
 
     def _write(
         self,
@@ -198,7 +182,7 @@ class Guard:
     ) -> None:
         assert self.plan is not None  # noqa: S101 - limits are those of its GPUs
         self._jobs += 1
-        self._orders[self._jobs] = _Order(
+        self._orders[self._jobs] = Order(
             until_s=now_s + PATIENCE_S,
             waits={*limits, *clocks},
             errors={},
@@ -214,15 +198,24 @@ class Guard:
             self._hands.write(self._jobs, self.plan.gpus[gpu], limits.get(gpu, {}), clock)
 
     def _keep(
-        self, targets: Mapping[str, Mapping[str, float]], why: str, locks: Mapping[str, float] | None = None
+        self,
+        targets: Mapping[str, Mapping[str, float]],
+        why: str,
+        locks: Mapping[str, float] | None = None,
+        *,
+        lower: bool = False,
     ) -> str:
-        """Put the targets, and clocks that are to be locked, on disk; "" or why that did not work."""
+        """Put the targets, and clocks that are to be locked, on disk; "" or why that did not work.
+
+        What only got lower is known here also if the disk does not take it: this guard's falls must not raise it.
+        """
         assert self.plan is not None  # noqa: S101 - only called with one
         plan = self.plan.with_targets({gpu: dict(knobs) for gpu, knobs in targets.items()})
         plan = replace(plan.with_clocks(locks or {}), reason=why, written_at_s=self._wall_s())
         try:
             store(self._state, plan)
         except OSError as error:
+            self.plan = plan if lower else self.plan
             return f"{self._state}: {error.strerror}"
         self.plan = plan
         return ""
@@ -249,6 +242,7 @@ class Guard:
             return f"{self._state}: {error.strerror}; nothing is written without it"
         # The disk may have taken longer than the lease: it begins when the answer goes out.
         self.plan, self.fallen = plan, ""
+        self.errors = {gpu: why for gpu, why in self.errors.items() if gpu in plan.gpus}  # others went before the boot
         self.lease = replace(fresh, sent_s=now_s)
         return ""
 
@@ -263,7 +257,7 @@ class Guard:
                 gpu: {k: min(w, known[gpu][k].target_watts) for k, w in knobs.items()} for gpu, knobs in seen.items()
             }
             if any(w < known[gpu][knob].target_watts for gpu, knobs in lower.items() for knob, w in knobs.items()):
-                self._keep(lower, "less is in force than was written")
+                self._keep(lower, "less is in force than was written", lower=True)
         try:
             self.lease = self.lease.renewed(now_s, number(body, "sent_s"))
         except ValueError as error:

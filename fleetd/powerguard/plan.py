@@ -121,9 +121,9 @@ def declared(entries: object, *, boot: str, at_s: float, before: Plan | None) ->
         if gpu.gpu in fresh:
             raise BadPlan(f"{gpu.gpu} is named twice")
         if (old := known.get(gpu.gpu)) is not None:
-            # The target, too, is what the guard knows best; what was read since then comes in as `seen`.
+            # The target, too, is what the guard knows best, but for what others lowered while nobody could tell it.
             limits = {
-                knob: replace(new, prior_watts=was.prior_watts, target_watts=was.target_watts)
+                knob: replace(new, prior_watts=was.prior_watts, target_watts=min(was.target_watts, new.prior_watts))
                 if (was := old.limits.get(knob))
                 else new
                 for knob, new in gpu.limits.items()

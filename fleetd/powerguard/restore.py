@@ -1,5 +1,6 @@
 """Restoring without a guard: after it was killed, at boot, or by hand. GPU by GPU; one that fails stops no other."""
 
+import errno
 import fcntl
 import selectors
 from pathlib import Path
@@ -12,8 +13,18 @@ from fleetd.powerguard.vendors import vendors
 
 
 def locked(state: Path) -> TextIO:
-    """The lock of the state file, as a context; two guards would undo each other's writes. Raises OSError."""
-    file = state.with_suffix(".lock").open("a", encoding="ascii")
+    """The lock of the state file, as a context; two guards would undo each other's writes. Raises OSError.
+
+    A disk that has become read-only, as one does after an error, must keep no limit from falling: the file that is
+    there can be locked all the same.
+    """
+    path = state.with_suffix(".lock")
+    try:
+        file = path.open("a", encoding="ascii")
+    except OSError as error:
+        if error.errno != errno.EROFS or not path.exists():
+            raise
+        file = path.open(encoding="ascii")
     try:
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError:

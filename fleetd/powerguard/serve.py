@@ -263,9 +263,11 @@ class Service:
         guard, holder = self._guard, self._holder
         told: dict[str, Any] = {"listener": self._listener.fileno(), "renewed_total": guard.renewed_total}
         kept = [self._listener.fileno()]
-        if holder is not None and guard.lease is not None:
-            told |= {"holder": holder.socket.fileno(), "peer": asdict(holder.peer), "lease": asdict(guard.lease)}
-            kept += [holder.socket.fileno(), holder.peer.pidfd]
+        if guard.lease is not None:
+            told["lease"] = asdict(guard.lease)  # without a holder: one agent is being replaced by the next
+            if holder is not None:
+                told |= {"holder": holder.socket.fileno(), "peer": asdict(holder.peer)}
+                kept += [holder.socket.fileno(), holder.peer.pidfd]
         # In the next program a signal would find no handler yet, and end it without a fall: it waits instead.
         signal.pthread_sigmask(signal.SIG_BLOCK, _SIGNALS)
         if self._asked & _END:
@@ -284,18 +286,19 @@ class Service:
     def inherit(self, told: dict[str, Any]) -> None:
         """Go on where the process before the replacement stopped."""
         self._guard.renewed_total = int(told.get("renewed_total", 0))
-        if "holder" not in told:
+        if "holder" in told:
+            other = Peer(**told["peer"])
+            keep_over_exec([told["holder"], other.pidfd], keep=False)
+            one = _Connection(socket.socket(fileno=told["holder"]), other)
+            if self._guard.plan is None:  # what is not known cannot be let fall: the agent has to declare it anew
+                one.socket.close()
+                os.close(other.pidfd)
+                return
+            one.socket.settimeout(0)
+            self._take(one)
+            self._hold(one)
+        if "lease" not in told or self._guard.plan is None:
             return
-        other = Peer(**told["peer"])
-        keep_over_exec([told["holder"], other.pidfd], keep=False)
-        one = _Connection(socket.socket(fileno=told["holder"]), other)
-        if self._guard.plan is None:  # what is not known cannot be let fall: the agent has to declare it anew
-            one.socket.close()
-            os.close(other.pidfd)
-            return
-        one.socket.settimeout(0)
-        self._take(one)
-        self._hold(one)
         now = now_s()
         # What waits in the socket is read before anything can lapse; at least until then it lives.
         lease = Lease(**told["lease"])

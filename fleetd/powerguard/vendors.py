@@ -7,6 +7,8 @@ read back by the agent, through the vendor's own binding. Sources: nvml.h, amdsm
 import ctypes
 import os
 import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -52,6 +54,15 @@ def _library(*names: str) -> Any:
     raise CannotWrite(said)
 
 
+@contextmanager
+def _calls_of(library: str) -> Iterator[None]:
+    """A library that lacks a call is too old to write through. Raises CannotWrite."""
+    try:
+        yield
+    except AttributeError as error:
+        raise CannotWrite(f"{library} is too old: {error}") from error
+
+
 class Nvml:
     """NVIDIA. One initialisation for the process, tried again as long as it fails."""
 
@@ -63,11 +74,13 @@ class Nvml:
         with self._lock:
             if self._open is None:
                 library = _library("libnvidia-ml.so.1")
-                library.nvmlDeviceGetHandleByPciBusId_v2.argtypes = [ctypes.c_char_p, ctypes.c_void_p]
-                library.nvmlDeviceGetHandleByUUID.argtypes = [ctypes.c_char_p, ctypes.c_void_p]
-                library.nvmlDeviceGetUUID.argtypes = [ctypes.c_void_p, ctypes.c_char_p, ctypes.c_uint]
-                library.nvmlDeviceSetPowerManagementLimit.argtypes = [ctypes.c_void_p, ctypes.c_uint]
-                _check("nvidia", "NVML does not start", library.nvmlInitWithFlags(0))
+                with _calls_of("NVML"):
+                    library.nvmlDeviceGetHandleByPciBusId_v2.argtypes = [ctypes.c_char_p, ctypes.c_void_p]
+                    library.nvmlDeviceGetHandleByUUID.argtypes = [ctypes.c_char_p, ctypes.c_void_p]
+                    library.nvmlDeviceGetUUID.argtypes = [ctypes.c_void_p, ctypes.c_char_p, ctypes.c_uint]
+                    library.nvmlDeviceSetPowerManagementLimit.argtypes = [ctypes.c_void_p, ctypes.c_uint]
+                    started = library.nvmlInitWithFlags(0)
+                _check("nvidia", "NVML does not start", started)
                 self._open = library
             return self._open
 
@@ -124,12 +137,13 @@ class AmdSmi:
             if self._open is None:
                 home = os.environ.get("ROCM_HOME") or os.environ.get("ROCM_PATH") or "/opt/rocm"
                 library = _library(str(Path(home) / "lib" / "libamd_smi.so"), "libamd_smi.so")
-                library.amdsmi_init.argtypes = [ctypes.c_uint64]
                 pointer = ctypes.c_void_p
-                library.amdsmi_get_socket_handles.argtypes = [pointer, pointer]
-                library.amdsmi_get_processor_handles.argtypes = [pointer, pointer, pointer]
-                library.amdsmi_get_gpu_device_uuid.argtypes = [pointer, pointer, ctypes.c_char_p]
-                library.amdsmi_set_power_cap.argtypes = [pointer, ctypes.c_uint32, ctypes.c_uint64]
+                with _calls_of("AMD SMI"):
+                    library.amdsmi_init.argtypes = [ctypes.c_uint64]
+                    library.amdsmi_get_socket_handles.argtypes = [pointer, pointer]
+                    library.amdsmi_get_processor_handles.argtypes = [pointer, pointer, pointer]
+                    library.amdsmi_get_gpu_device_uuid.argtypes = [pointer, pointer, ctypes.c_char_p]
+                    library.amdsmi_set_power_cap.argtypes = [pointer, ctypes.c_uint32, ctypes.c_uint64]
                 _check("amd", "AMD SMI does not start", library.amdsmi_init(_AMDSMI_INIT_GPUS))
                 self._open = library
             return self._open

@@ -43,6 +43,8 @@ def receive(connection: socket.socket) -> dict[str, Any] | None:
         raise BadRequest(f"no JSON: {error}") from error
     if not isinstance(body, dict) or not isinstance(body.get("do"), str):
         raise BadRequest("an object with `do` is needed")
+    if not isinstance(body.get("seq", 0), int | None):  # it is sent back, so nothing that could not be
+        raise BadRequest("seq: a whole number is needed")
     return body
 
 

@@ -161,7 +161,7 @@ def test_check_refuses_usage_with_2(tmp_path: Path) -> None:
     assert check(tmp_path, "--nonsense").exit_code == 2
 
 
-@pytest.mark.parametrize("said", [b"hello\n", b'{"schema": "other/9"}\n', b"", b"{" * 100])
+@pytest.mark.parametrize("said", [b"hello\n", b'{"schema": "other/9"}\n', b"", b"{" * 100, b"[" * 50_000 + b"\n"])
 def test_what_is_no_agent_is_not_believed(tmp_path: Path, said: bytes) -> None:
     with socket.socket(socket.AF_UNIX) as other:
         other.bind(str(tmp_path / "s"))

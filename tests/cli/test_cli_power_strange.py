@@ -69,6 +69,7 @@ def guard_says() -> Iterator[list[Sayer]]:
         (b"{}", "are they of one version?"),
         (b"7", "are they of one version?"),
         (b"\xff\xfe", "does not answer"),
+        (b"[" * 50_000, "does not answer"),
         (b'{"ok": false, "why": "user 7 may not use the power guard"}', "user 7 may not use the power guard"),
         (b'{"ok": false}', "gives no reason"),
         (b'{"ok": true, "why": "", "errors": 5}', "are they of one version?"),

@@ -80,6 +80,16 @@ def test_samples_arrive_and_what_cannot_be_one_is_left_out() -> None:
     assert told(samples).samples == ((1.0, 600.25), (1701375961.24, 913.0))
 
 
+@pytest.mark.parametrize("watts", [0.0, 0, -1.0, float("nan"), float("inf"), 4294967.294])
+def test_a_limit_that_cannot_be_one_is_none(watts: float) -> None:
+    reply = dict.fromkeys(("power_watts", "temperature_celsius", "energy_joules", "clock_hertz", "mark"))
+    reply |= {"knobs": [["limit", watts, 0.0, 700.0, 700.0]], "enforced_watts": watts}
+    reply |= {"brake": False, "locked": "", "samples": ""}
+    (reading,) = power_readings([GPU], 1.0, {GPU: reply})
+    assert (reading.knobs[0].set_watts, reading.enforced_watts) == (None, None)
+    assert reading.knobs[0].low_watts == 0.0
+
+
 def test_no_samples_are_none() -> None:
     assert told([]).samples == ()
 

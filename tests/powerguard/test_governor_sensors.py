@@ -52,6 +52,7 @@ class FakeLine:
         self.why, self.program_replaced, self.renewed_total, self.live = "", False, 0, False
         self.clocks: dict[str, float] = {}
         self.did: list[str] = []
+        self.lowered: dict[str, Limits] = {}
         self.limits: dict[str, dict[str, float]] = {GPU: {"limit": 700.0}}
 
     def beat(self) -> None:
@@ -72,7 +73,7 @@ class FakeLine:
         return {}
 
     async def seen(self, limits: Mapping[str, Limits]) -> None:
-        del limits
+        self.lowered |= limits
 
     async def hand_over(self, seconds: float) -> str:
         self.did.append(f"hand_over {seconds:g}")
@@ -248,3 +249,11 @@ def test_a_long_first_look_costs_no_lease() -> None:
     host = Host()
     host.turn()
     assert host.line.did[:4] == ["beat", "read", "beat", "arm"], "renewed only while the loop has turned lately"
+
+
+@pytest.mark.parametrize(("enforced_watts", "told_watts"), [(300.0, 300.0), (5.0, 200.0)])
+def test_the_guard_is_told_of_no_limit_that_it_could_not_fall_to(enforced_watts: float, told_watts: float) -> None:
+    host = Host().boosting()
+    host.sensor = lambda _: {"enforced_watts": enforced_watts}
+    assert host.turn() == "safe"
+    assert host.line.lowered == {GPU: {"limit": told_watts}}

@@ -27,6 +27,8 @@ class Listener:
         self._listening.bind(str(path))
         self._listening.listen(1)
         self.line = GuardLine(path, clock=RealClock(), beat_max_s=WAIT_S)
+        self.arm: dict[str, Any] = {}
+        """What the answer to `arm` has beside."""
 
     def hear(self) -> dict[str, Any]:
         body: dict[str, Any] = json.loads(self.agent.recv(1 << 16))
@@ -37,7 +39,7 @@ class Listener:
         asking = asyncio.create_task(self.line.arm([], ttl_s=TTL_S, grace_s=0.0))
         self.agent, _ = await asyncio.to_thread(self._listening.accept)
         self.agent.settimeout(WAIT_S)
-        self.say(await asyncio.to_thread(self.hear))
+        self.say(await asyncio.to_thread(self.hear), **self.arm)
         assert await asking == ""
         self.line.beat()
 
@@ -102,3 +104,32 @@ def test_a_line_that_was_closed_renews_no_more(guard: Listener) -> None:
         while packet := guard.agent.recv(1 << 16):
             assert json.loads(packet)["do"] == "renew", "was under way"
     assert not guard.line.live
+
+
+@pytest.mark.parametrize(
+    "garbled",
+    [b"[]", b"{", b"[" * 50_000, b'{"seq": []}', b'{"seq": {}}', b'{"seq": 1e999}', b'{"ok": 1, "seq": "0"}', b"\xff"],
+)
+def test_what_is_no_answer_ends_no_renewing(guard: Listener, garbled: bytes) -> None:
+    asyncio.run(guard.armed())
+    guard.agent.send(garbled)
+    renewal = guard.hear()
+    while renewal.get("quiet"):
+        renewal = guard.hear()
+    guard.say(renewal)
+    until(lambda: guard.line.renewed_total > 0, "it is still read")
+    assert guard.line.live
+
+
+def test_a_guard_that_lies_about_clocks_and_gpus_ends_no_governor(guard: Listener) -> None:
+    async def case() -> Any:
+        await guard.armed()
+        asking = asyncio.create_task(guard.line.write({"GPU-0": {"limit": 600.0}}, {}, "test"))
+        while (heard := await asyncio.to_thread(guard.hear))["do"] != "set":
+            pass
+        guard.say(heard, ok=False, errors={"GPU-0": ["no"], "GPU-9": "who?"})
+        return await asking
+
+    guard.arm = {"clocks": {"GPU-0": "fast", "GPU-1": [], "GPU-2": 10**400, "GPU-3": -1, "GPU-4": 1410000000}}
+    assert asyncio.run(case()) == {"GPU-0": "['no']"}
+    assert guard.line.clocks == {"GPU-4": 1.41e9}
