@@ -270,10 +270,10 @@ class AgentDoor(Protocol):
         """
 
     async def telemetry_received(self, host: HostName, telemetry: Telemetry) -> None:
-        """Keep the latest telemetry; never fails, and waits for nothing."""
+        """Keep the latest telemetry; waits for nothing. Raises NotJudge (the stream is then closed)."""
 
     async def power_asked(self, host: HostName, ask: Ask) -> Answer | None:
-        """Answer a host's question for power; None: a later question of it has been answered. Never fails."""
+        """Answer a host's question for power; None: a later question of it has been answered. Raises NotJudge."""
 
     def orders(self, host: HostName) -> AsyncIterator[AgentOrder]:
         """Orders for this host, those not yet confirmed first; ends when a newer connection of the host takes over."""
